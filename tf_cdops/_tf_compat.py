@@ -1,0 +1,44 @@
+"""The only file that uses TensorFlow's private symbols.
+
+Each one is here because no public name does its job. Checked with TensorFlow
+2.16 and 2.21.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from tensorflow.python.distribute import values as _values
+from tensorflow.python.eager import context as _context
+from tensorflow.python.framework import kernels as _kernels
+
+# What MirroredStrategy hands over and expects back. The public
+# tf.distribute.DistributedValues is their base but can't be instantiated.
+PerReplica = _values.PerReplica
+Mirrored = _values.Mirrored
+
+
+def mirrored(values: Sequence[Any]) -> Any:
+  """Returns what tf.distribute uses for a result: Mirrored, or the one value.
+
+  tf.distribute never wraps a single result; callers rely on that.
+  """
+  return values[0] if len(values) == 1 else Mirrored(tuple(values))
+
+
+def tensorflow_has_started() -> bool:
+  """Whether TensorFlow's devices are fixed already.
+
+  Listing the logical devices fixes them, after which a program can't
+  configure any: constructors must not do that. No public call tells.
+  """
+  current = _context.context_safe()
+  return current is not None and current._initialized
+
+
+def has_kernel(op: str, device_type: str) -> bool:
+  """Whether this build has a kernel of `op` for a kind of device.
+
+  Builds differ by platform and vendor; only the registered kernels tell.
+  """
+  return any(kernel.device_type == device_type for kernel
+             in _kernels.get_registered_kernels_for_op(op).kernel)

@@ -1,0 +1,54 @@
+"""nccl and collective: TensorFlow's own engines do the all-reduce."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from tf_cdops.algorithms import registry
+from tf_cdops.fabric import base
+
+
+def cost(length: int, group: base.Group) -> base.Cost:
+  """One opaque step, and a ring's traffic: a model, not a count."""
+  p = len(group.places)
+  if p == 1 or not length:
+    return base.Cost(0, 0, 0)
+  return base.Cost(1, 2 * (p - 1) * length)
+
+
+@registry.register_all_reduce(
+    "nccl", description="NVIDIA's NCCL, through TensorFlow's op.",
+    device_types=["GPU"], single_worker=True, kernel="NcclAllReduce",
+    whole_devices=True, cost=cost, modelled=True)
+def nccl(fabric: base.Fabric, values: Sequence[Any],
+         group: base.Group) -> list[Any]:
+  """All-reduce by NCCL among the GPUs of one worker.
+
+  For p devices and n elements, modelled as a ring (NCCL itself may choose
+  otherwise):
+    steps: 1, opaque.
+    moved: 2(p-1)n in all.
+    needs: GPUs on one worker, none of them virtual, and a TensorFlow build
+      with NCCL's kernel.
+  bfloat16 is summed as float32, and complex numbers as pairs of reals.
+
+  Reference: NVIDIA, "NCCL documentation", "Collective operations".
+  """
+  return fabric.native_all_reduce("nccl", values, group)
+
+
+@registry.register_all_reduce(
+    "collective", description="TensorFlow's collective ops.", cost=cost,
+    modelled=True)
+def collective(fabric: base.Fabric, values: Sequence[Any],
+               group: base.Group) -> list[Any]:
+  """All-reduce by TensorFlow's collective executor: ring, or NCCL on GPUs.
+
+  For p devices and n elements, modelled as a ring:
+    steps: 1, opaque.
+    moved: 2(p-1)n in all.
+    needs: any devices.
+  `CommunicationOptions.implementation` chooses the engine.
+
+  Reference: tf.distribute.experimental.CommunicationImplementation.
+  """
+  return fabric.native_all_reduce("collective", values, group)

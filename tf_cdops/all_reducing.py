@@ -1,0 +1,92 @@
+"""tf_cdops.all_reduce: the plain function, for code without a strategy."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tf_cdops import devices
+from tf_cdops import errors
+from tf_cdops import execution
+from tf_cdops import inputs
+from tf_cdops import planning
+from tf_cdops import topology as topology_lib
+from tf_cdops.algorithms import hierarchical
+from tf_cdops.algorithms import requirements
+
+
+def all_reduce(tensors: Sequence[Any], spec: Any = "auto", *,
+               reduce_op: Any = tf.distribute.ReduceOp.SUM,
+               topology: topology_lib.Topology | None = None,
+               options: Any = None) -> list[tf.Tensor]:
+  """Sums one tensor a device; returns the sum, one a device.
+
+  >>> with tf.device("CPU:0"):
+  ...   x = tf.constant([1.0, 2.0])
+  >>> with tf.device("CPU:1"):
+  ...   y = tf.constant([10.0, 20.0])
+  >>> [z.numpy().tolist() for z in tf_cdops.all_reduce([x, y], "xring")]
+  [[11.0, 22.0], [11.0, 22.0]]
+
+  Args:
+    tensors: one a device, all of one shape and dtype. Inside a tf.function
+      they may have no device; then the strategy's devices are meant, or those
+      of `topology`, and without either TensorFlow places the sum.
+    spec: which algorithm, in how many shards, for which sizes.
+    reduce_op: tf.distribute.ReduceOp.SUM or MEAN.
+    topology: where the tensors are, if not where they say; also declares
+      virtual workers.
+    options: tf.distribute.experimental.CommunicationOptions, for the
+      algorithms "collective" and "nccl".
+
+  Returns:
+    The result on each device, in the order of `tensors`.
+
+  Raises:
+    ValueError: if the tensors differ, share a device, or the spec is wrong or
+      can't run on these devices.
+  """
+  inputs.check_reduce_op(reduce_op)
+  parsed = planning.parse_all_reduce_spec(spec)
+  values = inputs.tensors_to_reduce(tensors)
+  where = topology or _topology(values)
+  if where is None:
+    total = execution.sum_on("", values)
+    if reduce_op == tf.distribute.ReduceOp.MEAN:
+      total = execution.divide_on("", total, len(values))
+    return execution.copy_to([""] * len(values), total)
+  if len(where.devices) != len(values):
+    raise errors.InputError(
+        f"`topology` has {len(where.devices)} devices and `tensors` "
+        f"{len(values)}; there must be one tensor a device.")
+  if topology:
+    values = [value if devices.of(value) == name
+              else execution.copy_to([name], value)[0]
+              for value, name in zip(values, topology.devices, strict=True)]
+  first = values[0]
+  count = first.shape.num_elements()
+  size = planning.TensorSize(
+      first.dtype.name, None if count is None else count * first.dtype.size)
+  machine = execution.machine()
+  plan = planning.plan(
+      [size], where, parsed, planning.Packing(),
+      nccl=not requirements.unmet(hierarchical.find("nccl"), where, machine))
+  requirements.check(hierarchical.find(plan.buckets[0].algorithm), where,
+                     machine)
+  results = execution.all_reduce(plan, [[value] for value in values], where,
+                                 reduce_op, inputs.engine_options(options))
+  return [result for result, in results]
+
+
+def _topology(values: Sequence[tf.Tensor]) -> topology_lib.Topology | None:
+  """Returns where the values are; None if that can't be known."""
+  names = devices.of_replicas(tuple(values))
+  if not all(names):
+    return None
+  for i, name in enumerate(names):
+    if name in names[:i]:
+      raise errors.InputError(
+          f"`tensors` {names.index(name)} and {i} are both on {name}; an "
+          "all-reduce takes one tensor a device: place each with tf.device, "
+          "or say with `topology` where they are meant to be.")
+  return topology_lib.Topology.from_devices(names)

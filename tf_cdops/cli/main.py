@@ -1,0 +1,54 @@
+"""Finds the command, runs it, and turns its outcome into an exit code.
+
+Exit codes: 0 done, 1 the command's check failed, 2 wrong usage.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+
+from absl.flags import argparse_flags
+
+from tf_cdops import errors
+from tf_cdops import version
+from tf_cdops.cli import demo
+
+# Each has NAME, add_arguments(parser) and run(args) -> exit code, and imports
+# TensorFlow only in run, so that --help is quick.
+_COMMANDS = (demo,)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+  """Runs one command; returns its exit code."""
+  args = _parser().parse_args(argv)
+  # TensorFlow reads this when it is loaded, which no command has done yet.
+  os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+  try:
+    return args.command.run(args)
+  except (errors.Error, ModuleNotFoundError) as error:
+    if args.debug:
+      raise
+    print(f"tf_cdops {args.command.NAME}: {error}", file=sys.stderr)
+    return 2
+  except KeyboardInterrupt:
+    print(f"tf_cdops {args.command.NAME}: interrupted", file=sys.stderr)
+    return 130
+
+
+def _parser() -> argparse_flags.ArgumentParser:
+  parser = argparse_flags.ArgumentParser(
+      prog="tf_cdops",
+      description="All-reduce for tf.distribute.MirroredStrategy.")
+  parser.add_argument("--version", action="version",
+                      version=f"tf_cdops {version.__version__}")
+  commands = parser.add_subparsers(title="commands", metavar="COMMAND",
+                                   required=True)
+  for command in _COMMANDS:
+    summary = (command.__doc__ or "").splitlines()[0]
+    sub = commands.add_parser(command.NAME, help=summary,
+                              description=command.__doc__)
+    sub.add_argument("--debug", action="store_true",
+                     help="show the traceback of an error")
+    command.add_arguments(sub)
+    sub.set_defaults(command=command)
+  return parser

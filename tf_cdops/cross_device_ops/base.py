@@ -1,0 +1,65 @@
+"""The base of the package's classes: every call is checked first."""
+
+from typing import Any
+
+import tensorflow as tf
+
+from tf_cdops import _tf_compat
+from tf_cdops import execution
+from tf_cdops import inputs
+
+
+class CheckedCrossDeviceOps(tf.distribute.CrossDeviceOps):
+  """Checks what callers hand over, then does what tf.distribute documents.
+
+  A subclass overrides `reduce_implementation` and, where a batch can be done
+  better than one by one, `batch_reduce_implementation`; both get distributed
+  values and destinations that are already checked.
+  """
+
+  def reduce(self, reduce_op: Any, per_replica_value: Any, destinations: Any,
+             options: Any = None) -> Any:
+    """See `tf.distribute.CrossDeviceOps.reduce`."""
+    inputs.check_reduce_op(reduce_op)
+    inputs.check_destinations(destinations)
+    value = inputs.value_to_reduce(per_replica_value)
+    return super().reduce(reduce_op, value, destinations, options)
+
+  def batch_reduce(self, reduce_op: Any, value_destination_pairs: Any,
+                   options: Any = None) -> list[Any]:
+    """See `tf.distribute.CrossDeviceOps.batch_reduce`; an empty batch is []."""
+    inputs.check_reduce_op(reduce_op)
+    pairs = inputs.pairs_to_reduce(value_destination_pairs)
+    if not pairs:
+      return []
+    return super().batch_reduce(reduce_op, pairs, options)
+
+  def broadcast(self, tensor: Any, destinations: Any) -> Any:
+    """See `tf.distribute.CrossDeviceOps.broadcast`."""
+    inputs.check_destinations(destinations)
+    value = inputs.value_to_broadcast(tensor)
+    return super().broadcast(value, destinations)
+
+  def _gather(self, per_replica_value: Any, destinations: Any, axis: Any,
+              options: Any = None) -> Any:
+    """What strategy.gather calls; checks as `reduce` does."""
+    inputs.check_destinations(destinations)
+    value = inputs.value_to_gather(per_replica_value, axis)
+    return super()._gather(value, destinations, axis, options)
+
+  def batch_reduce_implementation(self, reduce_op: Any,
+                                  value_destination_pairs: Any,
+                                  options: Any) -> list[Any]:
+    return [self.reduce_implementation(reduce_op, value, destinations, options)
+            for value, destinations in value_destination_pairs]
+
+  def broadcast_implementation(self, tensor: Any, destinations: Any) -> Any:
+    devices = inputs.destination_devices(destinations)
+    return _tf_compat.mirrored(execution.copy_to(devices, tensor))
+
+  def _gather_implementation(self, per_replica_value: Any, destinations: Any,
+                             axis: Any, options: Any) -> Any:
+    del options  # A gather is one concat; there is nothing to choose.
+    devices = inputs.destination_devices(destinations)
+    joined = execution.concat_on(devices[0], per_replica_value.values, axis)
+    return _tf_compat.mirrored(execution.copy_to(devices, joined))

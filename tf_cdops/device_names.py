@@ -1,0 +1,80 @@
+"""TensorFlow's device names as values, without TensorFlow.
+
+A name is "/job:worker/replica:0/task:1/device:GPU:0"; every part may be left
+out, and "/gpu:0", "GPU:0" and "/device:GPU:0" mean the same.
+"""
+
+import dataclasses
+import re
+
+from tf_cdops import errors
+
+_PARTS = re.compile(
+    r"""(?:/?job:(?P<job>[A-Za-z]\w*))?
+        (?:/?replica:(?P<replica>\d+))?
+        (?:/?task:(?P<task>\d+))?
+        (?:/?(?:device:(?P<long>[A-Za-z]\w*)|(?P<short>(?i:cpu|gpu|tpu)))
+           (?::(?P<index>\d+|\*))?)?""", re.VERBOSE)
+_FORM = "/job:NAME/replica:N/task:N/device:TYPE:N, every part optional"
+
+
+@dataclasses.dataclass(frozen=True)
+class DeviceName:
+  """A parsed device name; None stands for a part that was left out."""
+
+  job: str | None = None
+  replica: int | None = None
+  task: int | None = None
+  type: str | None = None
+  index: int | None = None
+
+  @property
+  def worker(self) -> tuple[str | None, int, int]:
+    """Which worker the device is on: (job, replica, task)."""
+    return self.job, self.replica or 0, self.task or 0
+
+  def admits(self, other: "DeviceName") -> bool:
+    """Whether `other` has every part that is given here."""
+    return all(
+        mine is None or mine == theirs
+        for mine, theirs in zip(dataclasses.astuple(self),
+                                dataclasses.astuple(other), strict=True))
+
+  def filled(self, default: "DeviceName") -> "DeviceName":
+    """Returns this name with missing parts taken from `default`."""
+    return DeviceName(*(
+        theirs if mine is None else mine
+        for mine, theirs in zip(dataclasses.astuple(self),
+                                dataclasses.astuple(default), strict=True)))
+
+  def __str__(self) -> str:
+    parts = []
+    for label in ("job", "replica", "task"):
+      value = getattr(self, label)
+      if value is not None:
+        parts.append(f"/{label}:{value}")
+    if self.type is not None:
+      index = "*" if self.index is None else self.index
+      parts.append(f"/device:{self.type}:{index}")
+    return "".join(parts)
+
+
+def parse(name: object, argument: str = "device") -> DeviceName:
+  """Parses a device name; `argument` is what an error calls it."""
+  match = _PARTS.fullmatch(name) if isinstance(name, str) and name else None
+  if match is None:
+    raise errors.DeviceError(
+        f"`{argument}` ({name!r}) must be a device name; write it as {_FORM}, "
+        "for example '/gpu:0' or '/job:worker/task:1/device:CPU:0'.")
+  parts = match.groupdict()
+  device_type = parts["long"] or parts["short"]
+  return DeviceName(
+      job=parts["job"],
+      replica=_number(parts["replica"]),
+      task=_number(parts["task"]),
+      type=device_type.upper() if device_type else None,
+      index=_number(parts["index"]))
+
+
+def _number(text: str | None) -> int | None:
+  return None if text in (None, "*") else int(text)

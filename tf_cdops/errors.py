@@ -1,0 +1,40 @@
+"""The package's errors: all are ValueErrors, and all say what to do.
+
+The form is: the argument's name, the value in parentheses, the rule, and the
+remedy.
+"""
+
+import difflib
+from collections.abc import Iterable
+
+
+class Error(ValueError):
+  """Base of every error that tf_cdops raises for a caller's mistake."""
+
+
+class InputError(Error):
+  """A value, destination or reduce_op that can't be reduced."""
+
+
+class DeviceError(Error):
+  """A device name that doesn't parse, isn't there, or can't do the job."""
+
+
+class SpecError(Error):
+  """An all-reduce spec that doesn't parse or can't be followed."""
+
+
+class AlgorithmError(Error):
+  """An algorithm that is unknown, badly registered, or can't run here."""
+
+
+class ProofError(Error):
+  """An algorithm that doesn't sum every replica's every element once."""
+
+
+def did_you_mean(name: object, choices: Iterable[str]) -> str:
+  """Returns " Did you mean 'x'?" for the nearest of `choices`, or ""."""
+  near = difflib.get_close_matches(str(name), list(choices), n=2, cutoff=0.5)
+  if not near:
+    return ""
+  return f" Did you mean {' or '.join(repr(n) for n in near)}?"

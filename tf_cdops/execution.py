@@ -1,0 +1,98 @@
+"""Emits TensorFlow ops: sums, means and copies, each on a named device."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tf_cdops import _tf_compat
+from tf_cdops import devices
+from tf_cdops import packing
+from tf_cdops import planning
+from tf_cdops import sparse
+from tf_cdops import topology as topology_lib
+from tf_cdops.algorithms import hierarchical
+from tf_cdops.algorithms import requirements
+from tf_cdops.algorithms import sharding
+from tf_cdops.fabric import base
+from tf_cdops.fabric import engines
+from tf_cdops.fabric import tensorflow as tensorflow_fabric
+
+# Sums one dense tensor a replica; tf.math.add_n is one.
+AccumulationFn = Callable[[list[Any]], Any]
+
+
+def sum_on(device: str, values: Sequence[Any],
+           accumulation_fn: AccumulationFn = tf.math.add_n) -> Any:
+  """Sums tensors or IndexedSlices on `device`."""
+  with tf.device(device):
+    if any(sparse.is_sparse(value) for value in values):
+      return sparse.add_slices(values)
+    return accumulation_fn([tf.convert_to_tensor(value) for value in values])
+
+
+def divide_on(device: str, value: Any, count: int) -> Any:
+  """Divides by the number of replicas; int64 becomes float64, as in TF."""
+  with tf.device(device):
+    if sparse.is_sparse(value):
+      return sparse.divide(value, count)
+    return value / count
+
+
+def concat_on(device: str, values: Sequence[Any], axis: int) -> tf.Tensor:
+  """Joins tensors along `axis` on `device`."""
+  with tf.device(device):
+    return tf.concat([tf.convert_to_tensor(value) for value in values], axis)
+
+
+def copy_to(names: Sequence[str], value: Any) -> list[Any]:
+  """Copies a tensor or IndexedSlices to each device."""
+  copies = []
+  for name in names:
+    with tf.device(name):
+      copies.append(sparse.copy(value) if sparse.is_sparse(value)
+                    else tf.identity(value))
+  return copies
+
+
+def machine() -> requirements.Machine:
+  """Returns what this TensorFlow has, for checking an algorithm's needs."""
+  return requirements.Machine(_tf_compat.has_kernel, devices.has_virtual_gpus)
+
+
+def all_reduce(plan: planning.Plan, replicas: Sequence[Sequence[tf.Tensor]],
+               topology: topology_lib.Topology, reduce_op: Any,
+               options: engines.Options | None = None
+               ) -> list[list[tf.Tensor]]:
+  """Sums or averages a batch as planned.
+
+  Args:
+    plan: which tensors travel together and how.
+    replicas: for each device, its tensors in the order of the plan.
+    topology: the devices.
+    reduce_op: tf.distribute.ReduceOp.SUM or MEAN.
+    options: for TensorFlow's own engines.
+
+  Returns:
+    For each device, its results in the same order.
+  """
+  names = topology.devices
+  fabric = tensorflow_fabric.TensorFlowFabric(options)
+  results: list[list[Any]] = [[None] * len(tensors) for tensors in replicas]
+  for bucket in plan.buckets:
+    mine = [[tensors[i] for i in bucket.tensors] for tensors in replicas]
+    packed = [packing.pack(tensors, name)
+              for tensors, name in zip(mine, names, strict=True)]
+    sums = sharding.all_reduce(
+        fabric, hierarchical.find(bucket.algorithm),
+        [fabric.place(tensor, name)
+         for tensor, name in zip(packed, names, strict=True)],
+        base.Group.of(topology, bucket.turn), bucket.shards)
+    for replica, (total, name) in enumerate(zip(sums, names, strict=True)):
+      whole = fabric.tensor(total, packed[replica])
+      parts = packing.unpack(whole, mine[replica], name)
+      for i, part in zip(bucket.tensors, parts, strict=True):
+        if reduce_op == tf.distribute.ReduceOp.MEAN:
+          part = divide_on(name, part, len(names))
+        results[replica][i] = part
+  return results

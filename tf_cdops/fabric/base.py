@@ -1,0 +1,102 @@
+"""The verbs that an all-reduce algorithm may use, and where it runs.
+
+An algorithm is a function of a fabric, one value a replica, and a group. It
+never sees TensorFlow: on `fabric.tensorflow` the verbs emit ops, on
+`fabric.tracing` they record what moves, which proves the algorithm.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from tf_cdops import topology as topology_lib
+
+
+class Value(Protocol):
+  """A vector that is on one place. Parts of a vector are values too."""
+
+  @property
+  def place(self) -> str:
+    """The name of the device it is on."""
+
+
+class Fabric(Protocol):
+  """Splits, joins, adds and copies values."""
+
+  def split(self, value: Any, count: int) -> list[Any]:
+    """Cuts a value into `count` near-equal parts where it is.
+
+    Parts differ by at most one element, the longer ones first; a short value
+    has empty parts, which cost nothing to copy, add or join.
+    """
+
+  def concat(self, parts: Sequence[Any], place: str) -> Any:
+    """Joins parts, in this order, on `place`."""
+
+  def add(self, values: Sequence[Any], place: str) -> Any:
+    """Sums values, in this order, on `place`."""
+
+  def copy(self, value: Any, place: str) -> Any:
+    """Returns the value on `place`; free if it is there already."""
+
+  def native_all_reduce(self, engine: str, values: Sequence[Any],
+                        group: "Group") -> list[Any]:
+    """All-reduces with one of TensorFlow's own engines."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Group:
+  """Where an all-reduce takes place.
+
+  Attributes:
+    places: one a value, the name of its device.
+    workers: for each worker, its values, as positions in `places`.
+    hosts: for each worker, the name of its CPU.
+    shard: the number of this all-reduce among those that run side by side;
+      algorithms rotate roles by it, so that they don't all load one device.
+  """
+
+  places: tuple[str, ...]
+  workers: tuple[tuple[int, ...], ...]
+  hosts: tuple[str, ...]
+  shard: int = 0
+
+  @classmethod
+  def of(cls, topology: topology_lib.Topology, shard: int = 0) -> "Group":
+    """Returns the group of all devices of a topology."""
+    return cls(topology.devices, topology.workers, topology.hosts, shard)
+
+  def worker(self, number: int) -> "Group":
+    """Returns the group of one worker's places alone."""
+    places = tuple(self.places[rank] for rank in self.workers[number])
+    return Group(places, (tuple(range(len(places))),), (self.hosts[number],),
+                 self.shard)
+
+  def across(self, places: Sequence[str], shard: int) -> "Group":
+    """Returns the group of one place a worker, in the order of workers."""
+    return Group(tuple(places), tuple((w,) for w in range(len(places))),
+                 self.hosts, shard)
+
+
+def part_lengths(length: int, count: int) -> list[int]:
+  """Returns the lengths of `count` near-equal parts, the longer ones first."""
+  short, longer = divmod(length, count)
+  return [short + 1] * longer + [short] * (count - longer)
+
+
+@dataclasses.dataclass(frozen=True)
+class Cost:
+  """What an all-reduce of some elements costs, exactly.
+
+  Attributes:
+    steps: transfers on the longest chain; the rest run side by side. At most
+      that where the vector is so short that some parts of it are empty, or
+      where workers differ in size.
+    moved: elements that change device, in all.
+    busiest: the most elements any one device sends, or receives; None where
+      there is no short formula.
+  """
+
+  steps: int
+  moved: int
+  busiest: int | None = None

@@ -1,0 +1,167 @@
+"""TensorFlow's own all-reduce engines: its NCCL op and its collective ops.
+
+Both block until every device of the group takes part. So in eager mode they
+run inside one function, outputs are tied together lest some be pruned, and
+within a graph each all-reduce waits for the one before it: if two devices
+started two of them in different orders, both would wait for ever.
+"""
+
+import contextlib
+import dataclasses
+import functools
+import itertools
+from collections.abc import Callable, Sequence
+
+import tensorflow as tf
+
+from tf_cdops import errors
+
+# Seconds after which a collective that still waits for a device gives up.
+DEFAULT_TIMEOUT = 600.0
+# Where a graph keeps the ops that the next engine's all-reduce must wait for.
+_LAST_LAUNCH = "tf_cdops/last_native_all_reduce"
+# TensorFlow's strategies number their groups from 1; ours start far from it.
+_GROUP_KEYS = itertools.count(0x7CD0000)
+_INSTANCE_KEYS = itertools.count(1)
+
+Emit = Callable[[Sequence[tf.Tensor], tuple[str, ...], "Options"],
+                list[tf.Tensor]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+  """What tf.distribute.experimental.CommunicationOptions asks of an engine.
+
+  Attributes:
+    implementation: "auto", "ring" or "nccl"; for the collective engine.
+    timeout_seconds: when a collective gives up waiting.
+  """
+
+  implementation: str = "auto"
+  timeout_seconds: float = DEFAULT_TIMEOUT
+
+
+def all_reduce(engine: str, tensors: Sequence[tf.Tensor],
+               places: Sequence[str], options: Options) -> list[tf.Tensor]:
+  """Sums one tensor a place with an engine; returns one a place."""
+  if not tf.executing_eagerly():
+    return _emit(engine, tensors, tuple(places), options)
+  outputs = _function(engine, tuple(places), options)(list(tensors))
+  results = []
+  for output, place in zip(outputs, places, strict=True):
+    # A function's outputs all say that they are on its first device.
+    with tf.device(place):
+      results.append(tf.identity(output))
+  return results
+
+
+@functools.lru_cache(maxsize=128)  # Bounded; each retraces for its shapes.
+def _function(engine: str, places: tuple[str, ...],
+              options: Options) -> Callable[..., list[tf.Tensor]]:
+  return tf.function(
+      lambda tensors: _emit(engine, tensors, places, options),
+      autograph=False)
+
+
+def _emit(engine: str, tensors: Sequence[tf.Tensor], places: tuple[str, ...],
+          options: Options) -> list[tf.Tensor]:
+  dtype = tensors[0].dtype
+  carried = [_on(place, _to_carrier, engine, tensor)
+             for tensor, place in zip(tensors, places, strict=True)]
+  launched = tf.compat.v1.get_default_graph().get_collection_ref(_LAST_LAUNCH)
+  with tf.control_dependencies(launched):
+    sums = _ENGINES[engine](carried, places, options)
+  launched[:] = [total.op for total in sums]
+  tied = []
+  for total, place in zip(sums, places, strict=True):
+    with tf.device(place), tf.control_dependencies(launched):
+      tied.append(tf.identity(total))
+  return [_on(place, _from_carrier, total, dtype)
+          for total, place in zip(tied, places, strict=True)]
+
+
+def _nccl(tensors: Sequence[tf.Tensor], places: tuple[str, ...],
+          options: Options) -> list[tf.Tensor]:
+  del options  # The op has none: it waits until the step is cancelled.
+  graph = tf.compat.v1.get_default_graph()
+  shared_name = f"tf_cdops_{next(_INSTANCE_KEYS)}_{graph.unique_name('nccl')}"
+  sums = []
+  for tensor, place in zip(tensors, places, strict=True):
+    with tf.device(place):
+      sums.append(tf.raw_ops.NcclAllReduce(
+          input=tensor, reduction="sum", num_devices=len(places),
+          shared_name=shared_name))
+  return sums
+
+
+def _collective(tensors: Sequence[tf.Tensor], places: tuple[str, ...],
+                options: Options) -> list[tf.Tensor]:
+  hint = options.implementation
+  if hint == "nccl" and not all("GPU" in place.upper() for place in places):
+    hint = "auto"  # MirroredStrategy may ask for NCCL on CPUs; TF would fail.
+  group_key, instance_key = _group_key(places), next(_INSTANCE_KEYS)
+  sums = []
+  for tensor, place in zip(tensors, places, strict=True):
+    token = _token(place)
+    with tf.device(place):
+      sums.append(tf.raw_ops.CollectiveReduceV2(
+          input=tensor, group_size=len(places), group_key=group_key,
+          instance_key=instance_key, ordering_token=[token], merge_op="Add",
+          final_op="Id", communication_hint=hint,
+          timeout_seconds=options.timeout_seconds))
+  return sums
+
+
+_ENGINES: dict[str, Emit] = {"nccl": _nccl, "collective": _collective}
+# What each engine sums by itself; the rest is carried as one of these.
+_SUMS = {
+    "nccl": (tf.float16, tf.float32, tf.float64, tf.int32, tf.int64),
+    "collective": (tf.float16, tf.bfloat16, tf.float32, tf.float64, tf.int32,
+                   tf.int64),
+}
+_REAL = {tf.complex64: tf.float32, tf.complex128: tf.float64}
+
+
+def _to_carrier(engine: str, tensor: tf.Tensor) -> tf.Tensor:
+  """Returns the tensor in a dtype that the engine sums."""
+  if tensor.dtype in _SUMS[engine]:
+    return tensor
+  if tensor.dtype in _REAL:  # Pairs of reals: the sum is element by element.
+    return tf.bitcast(tensor, _REAL[tensor.dtype])
+  if tensor.dtype == tf.bfloat16:
+    return tf.cast(tensor, tf.float32)
+  names = ", ".join(dtype.name for dtype in _SUMS[engine])
+  raise errors.AlgorithmError(
+      f"{engine} can't sum {tensor.dtype.name}; it sums {names}, bfloat16 and "
+      "complex numbers: cast the values, or use another algorithm.")
+
+
+def _from_carrier(total: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+  if total.dtype == dtype:
+    return total
+  return (tf.bitcast(total, dtype) if dtype in _REAL
+          else tf.cast(total, dtype))
+
+
+def _on(place: str, function: Callable[..., tf.Tensor],
+        *args: object) -> tf.Tensor:
+  with tf.device(place):
+    return function(*args)
+
+
+@functools.cache  # A group is its devices, in their order, for good.
+def _group_key(places: tuple[str, ...]) -> int:
+  del places
+  return next(_GROUP_KEYS)
+
+
+def _token(place: str) -> tf.Tensor:
+  """Returns a device's resource handle, by which its collectives are ordered.
+
+  A tf.Variable won't do: under a strategy it would be mirrored.
+  """
+  name = f"tf_cdops/ordering_token{place}".replace("/", "_").replace(":", "_")
+  lifted = tf.compat.v1.executing_eagerly_outside_functions()
+  scope = tf.init_scope() if lifted else contextlib.nullcontext()
+  with scope, tf.device(place):
+    return tf.raw_ops.VarHandleOp(shared_name=name, dtype=tf.float32, shape=[])

@@ -1,0 +1,115 @@
+"""Emits an algorithm's verbs as TensorFlow ops, each on its device.
+
+Values are vectors only as far as they must be: a tensor keeps its shape until
+it is split, so an algorithm that never splits it costs no reshape.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tf_cdops.fabric import base
+from tf_cdops.fabric import engines
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PlacedTensor:
+  """A tensor, the device it is on, and its number of elements.
+
+  `length` is None where the shape isn't known before the graph runs. An empty
+  part has no tensor: nothing is emitted for it.
+  """
+
+  tensor: Any
+  place: str
+  length: int | None
+
+
+class TensorFlowFabric:
+  """Emits ops into the current graph, or runs them if there is none."""
+
+  def __init__(self, options: engines.Options | None = None):
+    """Initializes with what the native engines should heed.
+
+    Args:
+      options: choices for `native_all_reduce`; the other verbs have none.
+    """
+    self._options = options or engines.Options()
+
+  def place(self, tensor: tf.Tensor, place: str) -> PlacedTensor:
+    """Returns a tensor, which is on `place`, as a value."""
+    return PlacedTensor(tensor, place, tensor.shape.num_elements())
+
+  def tensor(self, value: PlacedTensor, shape_of: tf.Tensor) -> tf.Tensor:
+    """Returns a whole value as a tensor of the same shape as `shape_of`."""
+    tensor = value.tensor
+    if tensor.shape.rank == shape_of.shape.rank:
+      return tensor
+    static = shape_of.shape
+    with tf.device(value.place):
+      return tf.reshape(tensor, static if static.is_fully_defined()
+                        else tf.shape(shape_of))
+
+  def split(self, value: PlacedTensor, count: int) -> list[PlacedTensor]:
+    if count == 1:
+      return [value]
+    if value.length is None:
+      return self._split_unknown(value, count)
+    lengths = base.part_lengths(value.length, count)
+    filled = [length for length in lengths if length]
+    tensors = [value.tensor]
+    if len(filled) > 1:
+      with tf.device(value.place):
+        tensors = tf.split(_flat(value.tensor),
+                           len(filled) if filled[0] == filled[-1] else filled)
+    return [PlacedTensor(tensors[i] if length else None, value.place, length)
+            for i, length in enumerate(lengths)]
+
+  def _split_unknown(self, value: PlacedTensor,
+                     count: int) -> list[PlacedTensor]:
+    """Splits a value whose length is known only when the graph runs."""
+    with tf.device(value.place):
+      flat = _flat(value.tensor)
+      # As part_lengths: the longer parts first.
+      lengths = (tf.size(flat) + tf.range(count - 1, -1, -1)) // count
+      return [PlacedTensor(tensor, value.place, None)
+              for tensor in tf.split(flat, lengths, num=count)]
+
+  def concat(self, parts: Sequence[PlacedTensor], place: str) -> PlacedTensor:
+    filled = [part for part in parts if part.length != 0]
+    if len(filled) < 2:
+      return self.copy(filled[0] if filled else parts[0], place)
+    with tf.device(place):
+      joined = tf.concat([_flat(part.tensor) for part in filled], 0)
+    return PlacedTensor(joined, place, joined.shape.num_elements())
+
+  def add(self, values: Sequence[PlacedTensor], place: str) -> PlacedTensor:
+    if len(values) == 1 or values[0].length == 0:
+      return self.copy(values[0], place)
+    with tf.device(place):
+      total = tf.raw_ops.AddN(inputs=[value.tensor for value in values])
+    return PlacedTensor(total, place, values[0].length)
+
+  def copy(self, value: PlacedTensor, place: str) -> PlacedTensor:
+    if value.place == place:
+      return value
+    if value.length == 0:
+      return dataclasses.replace(value, place=place)
+    with tf.device(place):
+      return dataclasses.replace(value, tensor=tf.identity(value.tensor),
+                                 place=place)
+
+  def native_all_reduce(self, engine: str, values: Sequence[PlacedTensor],
+                        group: base.Group) -> list[PlacedTensor]:
+    if values[0].length == 0:
+      return list(values)
+    sums = engines.all_reduce(engine, [value.tensor for value in values],
+                              group.places, self._options)
+    return [dataclasses.replace(value, tensor=total)
+            for value, total in zip(values, sums, strict=True)]
+
+
+def _flat(tensor: tf.Tensor) -> tf.Tensor:
+  return tensor if tensor.shape.rank == 1 else tf.reshape(tensor, [-1])

@@ -1,0 +1,206 @@
+"""Decides which tensors travel together and how, without TensorFlow."""
+
+import collections
+import dataclasses
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from tf_cdops import auto_rules
+from tf_cdops import spec as spec_lib
+from tf_cdops import topology as topology_lib
+from tf_cdops.algorithms import hierarchical
+
+# A pack is a copy, so its size is what packing costs in memory.
+DEFAULT_CAP = 64 << 20
+
+
+@dataclasses.dataclass(frozen=True)
+class TensorSize:
+  """A tensor to plan for; `num_bytes` is None if its shape isn't known."""
+
+  dtype: str
+  num_bytes: int | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Packing:
+  """Which tensors are joined before they travel.
+
+  Attributes:
+    num_packs: that many packs, or 0 for none.
+    small_max_bytes: where num_packs is 0, tensors up to this size are packed.
+    small_max_group: at most so many of those in a pack.
+    cap: the most bytes in a pack; a larger tensor stays alone.
+  """
+
+  num_packs: int = 0
+  small_max_bytes: int = 0
+  small_max_group: int = 10
+  cap: int = DEFAULT_CAP
+
+  @property
+  def wanted(self) -> bool:
+    """Whether the user asked for any."""
+    return self.num_packs > 0 or self.small_max_bytes > 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Bucket:
+  """Tensors that travel as one.
+
+  Attributes:
+    tensors: their positions in what was planned for.
+    algorithm: the name of what sums them.
+    shards: in how many parts.
+    turn: the number of the first shard, by which roles rotate.
+    num_bytes: their size together, None if it isn't known.
+  """
+
+  tensors: tuple[int, ...]
+  algorithm: str
+  shards: int
+  turn: int
+  num_bytes: int | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+  """The buckets, in the order in which they are sent."""
+
+  buckets: tuple[Bucket, ...]
+
+  def __str__(self) -> str:
+    return "\n".join(
+        f"{b.algorithm}#{b.shards}: tensors {', '.join(map(str, b.tensors))} "
+        f"({'unknown' if b.num_bytes is None else b.num_bytes} bytes)"
+        for b in self.buckets)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Way:
+  """How a tensor travels; those of one dtype and way may share a pack."""
+
+  algorithm: str
+  shards: int
+  pack: bool = False
+
+
+def parse_all_reduce_spec(text: Any) -> spec_lib.AllReduceSpec:
+  """Returns a spec's lines as a tuple; `str` of it gives the text again.
+
+  >>> tf_cdops.parse_all_reduce_spec("nccl#2:32k:pscpu/pscpu#2")[0]
+  AllReduceSpecTuple(alg='nccl', shards=2, limit=32768)
+
+  Args:
+    text: the spec, as a text or as (a list of) tuples.
+
+  Returns:
+    A tuple of AllReduceSpecTuple.
+
+  Raises:
+    ValueError: if the form is wrong or an algorithm isn't registered.
+  """
+  parsed = spec_lib.parse(text)
+  if not parsed.is_auto:
+    for line in parsed:
+      hierarchical.find(line.alg)
+  return parsed
+
+
+def plan(sizes: Sequence[TensorSize], topology: topology_lib.Topology,
+         spec: spec_lib.AllReduceSpec, packing: Packing,
+         nccl: bool = False) -> Plan:
+  """Plans a batch.
+
+  Each tensor's own size chooses its algorithm; then tensors of one dtype and
+  algorithm are packed. Buckets are in reverse order of the tensors, because
+  backpropagation makes the last layer's gradients first.
+
+  Args:
+    sizes: the tensors.
+    topology: the devices.
+    spec: chooses the algorithms.
+    packing: what is joined.
+    nccl: whether NCCL can run on these devices; only "auto" asks.
+
+  Returns:
+    A plan with every tensor in exactly one bucket.
+  """
+  alike = collections.defaultdict(list)
+  for position, size in enumerate(sizes):
+    alike[_way(size, topology, spec, nccl), size.dtype].append(position)
+  packs = []
+  for (way, _), positions in alike.items():
+    for pack in _packs(positions, sizes, way, packing):
+      packs.append((way, pack))
+  packs.sort(key=lambda item: -item[1][-1])
+  buckets, turn = [], 0
+  for way, pack in packs:
+    known = [sizes[i].num_bytes for i in pack]
+    total = None if None in known else sum(n for n in known if n is not None)
+    # A tensor whose shape isn't known travels unsharded.
+    shards = 1 if total is None else way.shards
+    buckets.append(Bucket(tuple(pack), way.algorithm, shards, turn, total))
+    turn += shards
+  return Plan(tuple(buckets))
+
+
+def _way(size: TensorSize, topology: topology_lib.Topology,
+         spec: spec_lib.AllReduceSpec, nccl: bool) -> _Way:
+  if spec.is_auto:
+    rule = auto_rules.rule_for(size.num_bytes, topology, nccl)
+    return _Way(rule.algorithm, 1, rule.pack)
+  line = spec.line_for(size.num_bytes)
+  return _Way(line.alg, line.shards)
+
+
+def _packs(positions: Sequence[int], sizes: Sequence[TensorSize], way: _Way,
+           packing: Packing) -> Iterable[list[int]]:
+  known = [i for i in positions if sizes[i].num_bytes is not None]
+  yield from ([i] for i in positions if sizes[i].num_bytes is None)
+  weight = lambda i: sizes[i].num_bytes or 0
+  if packing.num_packs:
+    total = sum(map(weight, known))
+    count = max(packing.num_packs, -(-total // packing.cap))
+    for pack in _near_equal(known, weight, count):
+      yield from _capped(pack, weight, packing.cap, len(pack))
+  elif packing.wanted or way.pack:
+    small = (known if not packing.wanted else
+             [i for i in known if weight(i) <= packing.small_max_bytes])
+    group = packing.small_max_group if packing.wanted else len(known)
+    yield from _capped(small, weight, packing.cap, group)
+    yield from ([i] for i in known if i not in set(small))
+  else:
+    yield from ([i] for i in known)
+
+
+def _near_equal(positions: Sequence[int], weight: Callable[[int], int],
+                count: int) -> Iterable[list[int]]:
+  """Cuts a row into `count` runs of near-equal weight, none of them empty."""
+  rest, heavy = list(positions), sum(map(weight, positions))
+  while rest:
+    target = heavy / max(count, 1)
+    pack, load = [rest[0]], weight(rest[0])
+    for i in rest[1:]:
+      left = len(rest) - len(pack)
+      if count > 1 and (left < count or load + weight(i) / 2 > target):
+        break
+      pack.append(i)
+      load += weight(i)
+    yield pack
+    rest, heavy, count = rest[len(pack):], heavy - load, count - 1
+
+
+def _capped(positions: Sequence[int], weight: Callable[[int], int], cap: int,
+            group: int) -> Iterable[list[int]]:
+  """Cuts a row into runs of at most `cap` bytes and `group` tensors."""
+  pack: list[int] = []
+  load = 0
+  for i in positions:
+    if pack and (load + weight(i) > cap or len(pack) == group):
+      yield pack
+      pack, load = [], 0
+    pack.append(i)
+    load += weight(i)
+  if pack:
+    yield pack
