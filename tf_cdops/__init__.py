@@ -11,28 +11,39 @@ from tf_cdops import _requirements
 from tf_cdops.version import __version__
 
 if TYPE_CHECKING:
+  from tf_cdops import flags
   from tf_cdops.algorithms.registry import all_reduce_algorithms
   from tf_cdops.algorithms.registry import register_all_reduce
   from tf_cdops.all_reducing import all_reduce
+  from tf_cdops.cross_device_ops import AllReduceCrossDeviceOps
+  from tf_cdops.cross_device_ops import MultiWorkerAllReduce
+  from tf_cdops.cross_device_ops import NcclAllReduce
   from tf_cdops.cross_device_ops import ReductionToOneDevice
   from tf_cdops.planning import parse_all_reduce_spec
   from tf_cdops.spec import AllReduceSpecTuple
   from tf_cdops.topology import Topology
 
 __all__ = [
+    "AllReduceCrossDeviceOps",
     "AllReduceSpecTuple",
+    "MultiWorkerAllReduce",
+    "NcclAllReduce",
     "ReductionToOneDevice",
     "Topology",
     "__version__",
     "all_reduce",
     "all_reduce_algorithms",
+    "flags",
     "parse_all_reduce_spec",
     "register_all_reduce",
 ]
 
 # Public name -> the module that has it.
 _HOMES = {
+    "AllReduceCrossDeviceOps": "tf_cdops.cross_device_ops",
     "AllReduceSpecTuple": "tf_cdops.spec",
+    "MultiWorkerAllReduce": "tf_cdops.cross_device_ops",
+    "NcclAllReduce": "tf_cdops.cross_device_ops",
     "ReductionToOneDevice": "tf_cdops.cross_device_ops",
     "Topology": "tf_cdops.topology",
     "all_reduce": "tf_cdops.all_reducing",
@@ -45,6 +56,8 @@ _requirements.check_tensorflow()
 
 
 def __getattr__(name: str) -> object:
+  if name == "flags":
+    return importlib.import_module("tf_cdops.flags")
   if name not in _HOMES:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
   value = getattr(importlib.import_module(_HOMES[name]), name)
@@ -53,4 +66,4 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-  return sorted(set(globals()) | set(_HOMES))
+  return sorted({*globals(), *__all__})

@@ -11,8 +11,6 @@ from tf_cdops import execution
 from tf_cdops import inputs
 from tf_cdops import planning
 from tf_cdops import topology as topology_lib
-from tf_cdops.algorithms import hierarchical
-from tf_cdops.algorithms import requirements
 
 
 def all_reduce(tensors: Sequence[Any], spec: Any = "auto", *,
@@ -63,16 +61,8 @@ def all_reduce(tensors: Sequence[Any], spec: Any = "auto", *,
     values = [value if devices.of(value) == name
               else execution.copy_to([name], value)[0]
               for value, name in zip(values, topology.devices, strict=True)]
-  first = values[0]
-  count = first.shape.num_elements()
-  size = planning.TensorSize(
-      first.dtype.name, None if count is None else count * first.dtype.size)
-  machine = execution.machine()
-  plan = planning.plan(
-      [size], where, parsed, planning.Packing(),
-      nccl=not requirements.unmet(hierarchical.find("nccl"), where, machine))
-  requirements.check(hierarchical.find(plan.buckets[0].algorithm), where,
-                     machine)
+  plan = execution.checked_plan((inputs.size_of(values[0]),), where, parsed,
+                                planning.Packing())
   results = execution.all_reduce(plan, [[value] for value in values], where,
                                  reduce_op, inputs.engine_options(options))
   return [result for result, in results]

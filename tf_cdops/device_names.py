@@ -5,6 +5,7 @@ out, and "/gpu:0", "GPU:0" and "/device:GPU:0" mean the same.
 """
 
 import dataclasses
+import functools
 import re
 
 from tf_cdops import errors
@@ -74,6 +75,14 @@ def parse(name: object, argument: str = "device") -> DeviceName:
       task=_number(parts["task"]),
       type=device_type.upper() if device_type else None,
       index=_number(parts["index"]))
+
+
+@functools.lru_cache(maxsize=4096)
+def may_be_same(first: str, second: str) -> bool:
+  """Whether two names agree in every part that both of them give."""
+  one, two = (parse(name) if name else DeviceName()
+              for name in (first, second))
+  return one.filled(two) == two.filled(one)
 
 
 def _number(text: str | None) -> int | None:

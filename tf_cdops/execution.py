@@ -1,5 +1,6 @@
 """Emits TensorFlow ops: sums, means and copies, each on a named device."""
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -7,9 +8,10 @@ import tensorflow as tf
 
 from tf_cdops import _tf_compat
 from tf_cdops import devices
-from tf_cdops import packing
+from tf_cdops import packing as packing_lib
 from tf_cdops import planning
 from tf_cdops import sparse
+from tf_cdops import spec as spec_lib
 from tf_cdops import topology as topology_lib
 from tf_cdops.algorithms import hierarchical
 from tf_cdops.algorithms import requirements
@@ -39,6 +41,26 @@ def divide_on(device: str, value: Any, count: int) -> Any:
     return value / count
 
 
+def as_tensor(value: Any, device: str) -> tf.Tensor:
+  """Returns a replica's tensor, or its variable's value, on its device."""
+  if isinstance(value, tf.Tensor):
+    return value
+  with tf.device(device):
+    return tf.convert_to_tensor(value)
+
+
+def gather_slices(values: Sequence[Any], names: Sequence[str],
+                  reduce_op: Any) -> list[tf.IndexedSlices]:
+  """Sums IndexedSlices by sending all of them to each device."""
+  results = []
+  for name in names:
+    total = sum_on(name, values)
+    if reduce_op == tf.distribute.ReduceOp.MEAN:
+      total = divide_on(name, total, len(values))
+    results.append(total)
+  return results
+
+
 def concat_on(device: str, values: Sequence[Any], axis: int) -> tf.Tensor:
   """Joins tensors along `axis` on `device`."""
   with tf.device(device):
@@ -58,6 +80,20 @@ def copy_to(names: Sequence[str], value: Any) -> list[Any]:
 def machine() -> requirements.Machine:
   """Returns what this TensorFlow has, for checking an algorithm's needs."""
   return requirements.Machine(_tf_compat.has_kernel, devices.has_virtual_gpus)
+
+
+@functools.lru_cache(maxsize=256)  # A training step plans once.
+def checked_plan(sizes: tuple[planning.TensorSize, ...],
+                 topology: topology_lib.Topology,
+                 spec: spec_lib.AllReduceSpec,
+                 packing: planning.Packing) -> planning.Plan:
+  """Plans a batch, and checks that the devices can follow the plan."""
+  here = machine()
+  nccl = not requirements.unmet(hierarchical.find("nccl"), topology, here)
+  plan = planning.plan(sizes, topology, spec, packing, nccl)
+  for name in {bucket.algorithm for bucket in plan.buckets}:
+    requirements.check(hierarchical.find(name), topology, here)
+  return plan
 
 
 def all_reduce(plan: planning.Plan, replicas: Sequence[Sequence[tf.Tensor]],
@@ -81,7 +117,7 @@ def all_reduce(plan: planning.Plan, replicas: Sequence[Sequence[tf.Tensor]],
   results: list[list[Any]] = [[None] * len(tensors) for tensors in replicas]
   for bucket in plan.buckets:
     mine = [[tensors[i] for i in bucket.tensors] for tensors in replicas]
-    packed = [packing.pack(tensors, name)
+    packed = [packing_lib.pack(tensors, name)
               for tensors, name in zip(mine, names, strict=True)]
     sums = sharding.all_reduce(
         fabric, hierarchical.find(bucket.algorithm),
@@ -90,7 +126,7 @@ def all_reduce(plan: planning.Plan, replicas: Sequence[Sequence[tf.Tensor]],
         base.Group.of(topology, bucket.turn), bucket.shards)
     for replica, (total, name) in enumerate(zip(sums, names, strict=True)):
       whole = fabric.tensor(total, packed[replica])
-      parts = packing.unpack(whole, mine[replica], name)
+      parts = packing_lib.unpack(whole, mine[replica], name)
       for i, part in zip(bucket.tensors, parts, strict=True):
         if reduce_op == tf.distribute.ReduceOp.MEAN:
           part = divide_on(name, part, len(names))

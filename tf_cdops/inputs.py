@@ -15,6 +15,7 @@ from tf_cdops import _tf_compat
 from tf_cdops import device_names
 from tf_cdops import devices
 from tf_cdops import errors
+from tf_cdops import planning
 from tf_cdops import sparse
 from tf_cdops.fabric import engines
 
@@ -147,6 +148,13 @@ def pairs_to_reduce(pairs: Any) -> list[tuple[Any, Any]]:
     except errors.Error as error:
       raise type(error)(f"{where}: {error}") from None
   return checked
+
+
+def size_of(tensor: tf.Tensor) -> planning.TensorSize:
+  """Returns what a plan needs to know of a tensor."""
+  count = tensor.shape.num_elements()
+  return planning.TensorSize(
+      tensor.dtype.name, None if count is None else count * tensor.dtype.size)
 
 
 def engine_options(options: Any) -> engines.Options:

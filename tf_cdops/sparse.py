@@ -5,6 +5,19 @@ from typing import Any
 
 import tensorflow as tf
 
+from tf_cdops import errors
+
+MODES = ("gather", "deduplicate", "dense")
+
+
+def check_mode(mode: Any) -> str:
+  """Returns `mode` if it is one of MODES."""
+  if mode not in MODES:
+    raise errors.InputError(
+        f"`sparse` ({mode!r}) must be one of "
+        f"{', '.join(map(repr, MODES))}.{errors.did_you_mean(mode, MODES)}")
+  return mode
+
 
 def is_sparse(value: Any) -> bool:
   return isinstance(value, tf.IndexedSlices)
@@ -33,6 +46,29 @@ def add_slices(values: Sequence[Any]) -> tf.IndexedSlices:
       dense_shape=shapes[0] if shapes else None)
 
 
+def prepare(values: Sequence[Any], names: Sequence[str],
+            mode: str) -> list[Any]:
+  """Returns each replica's slices as `mode` wants them sent.
+
+  Args:
+    values: one a replica; IndexedSlices, or dense tensors among them.
+    names: the replicas' devices.
+    mode: "dense" needs to know the dense shape; without one, slices stay.
+
+  Returns:
+    One value a replica, all dense or none.
+  """
+  if mode == "gather" or (mode == "dense" and any(
+      is_sparse(value) and value.dense_shape is None for value in values)):
+    return list(values)
+  convert = tf.convert_to_tensor if mode == "dense" else _deduplicated
+  prepared = []
+  for value, name in zip(values, names, strict=True):
+    with tf.device(name):
+      prepared.append(convert(value) if is_sparse(value) else value)
+  return prepared
+
+
 def divide(slices: tf.IndexedSlices, count: int) -> tf.IndexedSlices:
   """Divides every slice by `count`, with tf.distribute's result dtype."""
   return tf.IndexedSlices(
@@ -45,6 +81,14 @@ def copy(slices: tf.IndexedSlices) -> tf.IndexedSlices:
   return tf.IndexedSlices(
       tf.identity(slices.values), tf.identity(slices.indices),
       None if shape is None else tf.identity(shape))
+
+
+def _deduplicated(slices: tf.IndexedSlices) -> tf.IndexedSlices:
+  """Adds up the slices of one index."""
+  unique, position = tf.unique(slices.indices)
+  return tf.IndexedSlices(
+      tf.math.unsorted_segment_sum(slices.values, position, tf.size(unique)),
+      unique, slices.dense_shape)
 
 
 def _as_slices(value: Any) -> tf.IndexedSlices:

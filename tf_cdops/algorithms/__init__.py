@@ -3,4 +3,5 @@
 from tf_cdops.algorithms import native  # noqa: F401
 from tf_cdops.algorithms import rechd  # noqa: F401
 from tf_cdops.algorithms import shuffle  # noqa: F401
+from tf_cdops.algorithms import tree  # noqa: F401
 from tf_cdops.algorithms import xring  # noqa: F401

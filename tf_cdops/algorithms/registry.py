@@ -36,6 +36,8 @@ class Algorithm:
     single_worker: whether all devices must be on one worker.
     kernel: an op whose kernel TensorFlow must have for the devices.
     whole_devices: whether virtual GPUs, parts of one GPU, won't do.
+    in_order: whether each element is summed in one place, in the order of
+      replicas, so that its bits don't depend on packing, shards or sizes.
     reduce_scatter: (fabric, values, group) -> the sum, as parts in the order
       of the vector, each on some place of the group.
     all_gather: (fabric, parts, group) -> the whole, one a place.
@@ -54,6 +56,7 @@ class Algorithm:
   single_worker: bool = False
   kernel: str | None = None
   whole_devices: bool = False
+  in_order: bool = False
   reduce_scatter: Callable[..., list[Any]] | None = None
   all_gather: Callable[..., list[Any]] | None = None
   reduce: Callable[..., Any] | None = None
@@ -106,8 +109,8 @@ def register_all_reduce(
     whole_devices: whether virtual GPUs, parts of one GPU, won't do.
     override: replaces an algorithm of that name instead of raising.
     **phases: `reduce_scatter` and `all_gather`, `reduce` and `broadcast`,
-      `cost`, `modelled`: see `Algorithm`. They let pairs such as "xring/ps"
-      make the most of it.
+      `cost`, `in_order`, `modelled`: see `Algorithm`. The phases let pairs
+      such as "xring/ps" make the most of it.
 
   Returns:
     A decorator that returns its function unchanged.

@@ -47,7 +47,7 @@ def register(name: str, turn: Callable[[base.Group], str],
     return base.Cost(2, 2 * others * length, others * length)
 
   @registry.register_all_reduce(name, reduce=reduce, broadcast=broadcast,
-                                cost=cost, **needs)
+                                cost=cost, in_order=True, **needs)
   def shuffle(fabric: base.Fabric, values: Sequence[Any],
               group: base.Group) -> list[Any]:
     return broadcast(fabric, reduce(fabric, values, group), group)

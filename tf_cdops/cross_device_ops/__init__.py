@@ -1,7 +1,17 @@
 """The classes that a tf.distribute.MirroredStrategy takes."""
 
+from tf_cdops.cross_device_ops.all_reduce import AllReduceCrossDeviceOps
+from tf_cdops.cross_device_ops.multi_worker_all_reduce import (
+    MultiWorkerAllReduce,
+)
+from tf_cdops.cross_device_ops.nccl_all_reduce import NcclAllReduce
 from tf_cdops.cross_device_ops.reduction_to_one_device import (
     ReductionToOneDevice,
 )
 
-__all__ = ["ReductionToOneDevice"]
+__all__ = [
+    "AllReduceCrossDeviceOps",
+    "MultiWorkerAllReduce",
+    "NcclAllReduce",
+    "ReductionToOneDevice",
+]

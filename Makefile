@@ -1,0 +1,56 @@
+# Two commands do everything: `make demo` and `make test`. Both install what
+# they need into .venv, and nothing anywhere else.
+
+PYTHON ?= python3
+VENV := .venv
+OLDEST := .venv-oldest
+OLDEST_TENSORFLOW = $(shell $(PYTHON) -c "import runpy; \
+  print(runpy.run_path('tf_cdops/version.py')['TENSORFLOW_OLDEST'])")
+PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
+REQUIREMENTS := setup.py tf_cdops/version.py
+
+# Keras writes a settings file where it feels at home: not in the user's.
+export KERAS_HOME := $(CURDIR)/$(VENV)/keras
+
+.PHONY: demo test lint types pytest bazel test-oldest clean
+
+demo: $(VENV)/.demo
+	$(VENV)/bin/python -m tf_cdops demo
+
+test: lint types pytest bazel
+
+lint: $(VENV)/.dev
+	$(VENV)/bin/ruff check .
+
+types: $(VENV)/.dev
+	$(VENV)/bin/mypy
+
+pytest: $(VENV)/.dev
+	$(VENV)/bin/python -m pytest
+
+bazel: $(VENV)/.dev
+	third_party/bazel/test.sh $(VENV)
+
+test-oldest: $(OLDEST)/.dev
+	$(OLDEST)/bin/python -m pytest
+
+clean:
+	rm -rf $(VENV) $(OLDEST) .bazel build dist *.egg-info
+
+%/bin/python:
+	$(PYTHON) -m venv $*
+
+.PRECIOUS: %/bin/python
+
+$(VENV)/.demo: $(REQUIREMENTS) | $(VENV)/bin/python
+	$(VENV)/bin/python $(PIP_INSTALL) --editable '.[cpu,demo]'
+	touch $@
+
+$(VENV)/.dev: $(REQUIREMENTS) | $(VENV)/bin/python
+	$(VENV)/bin/python $(PIP_INSTALL) --editable '.[cpu,demo,dev]'
+	touch $@
+
+$(OLDEST)/.dev: $(REQUIREMENTS) | $(OLDEST)/bin/python
+	$(OLDEST)/bin/python $(PIP_INSTALL) --editable '.[demo,dev]' \
+	  'tensorflow-cpu==$(OLDEST_TENSORFLOW).*'
+	touch $@

@@ -1,0 +1,120 @@
+"""What every all-reduce algorithm must do, proved without TensorFlow.
+
+A test of an algorithm, a third party's too, inherits from `Contract` and says
+in `algorithm` which it is. Its pairs with the registered ones are proved too.
+"""
+
+import collections
+import itertools
+from collections.abc import Iterator
+
+from absl.testing import absltest
+
+from tf_cdops import errors
+from tf_cdops import topology as topology_lib
+from tf_cdops.algorithms import hierarchical
+from tf_cdops.algorithms import proof
+from tf_cdops.algorithms import registry
+from tf_cdops.fabric import base
+
+COUNTS = (*range(1, 10), 12, 16)
+LENGTHS = (0, 1, 2, 7, 64, 100, 1000)
+SHARDS = (1, 2, 3, 5)
+
+
+def workers_of(*sizes: int, kind: str = "GPU") -> topology_lib.Topology:
+  """Returns a topology with so many devices on each worker."""
+  return topology_lib.Topology.from_devices(
+      f"/job:worker/replica:0/task:{worker}/device:{kind}:{device}"
+      for worker, size in enumerate(sizes) for device in range(size))
+
+
+# On CPUs a worker's host is one of its devices, on GPUs it isn't.
+ONE_WORKER = tuple(workers_of(count, kind=kind)
+                   for kind in ("CPU", "GPU") for count in COUNTS)
+SEVERAL_WORKERS = tuple(
+    workers_of(*sizes, kind=kind) for kind in ("CPU", "GPU")
+    for sizes in ((1, 1), (2, 2), (1, 1, 1), (4, 4), (2, 2, 2, 2), (3, 1)))
+
+
+class Contract(absltest.TestCase):
+  """Proves `algorithm`, alone and in pairs, and holds it to its formula."""
+
+  algorithm: str
+
+  def cases(self, lengths: tuple[int, ...] = LENGTHS
+            ) -> Iterator[tuple[str, topology_lib.Topology, int]]:
+    """Yields names, topologies and lengths that together cover everything."""
+    names = [known.name for known in registry.all_reduce_algorithms()]
+    pairs = {f"{self.algorithm}/{inter}" for inter in names}
+    # As the second of a pair it sees scattered parts, or one leader a worker.
+    pairs |= {f"{intra}/{self.algorithm}" for intra in ("xring", "ps")}
+    alone = ONE_WORKER + SEVERAL_WORKERS
+    yield from itertools.product([self.algorithm], alone, lengths)
+    yield from itertools.product(sorted(pairs), SEVERAL_WORKERS, lengths)
+
+  def prove(self, name: str, topology: topology_lib.Topology, length: int,
+            shards: int = 1) -> proof.Trace:
+    try:
+      return proof.prove(hierarchical.find(name), topology, length, shards)
+    except errors.ProofError as error:
+      self.fail(f"{_where(name, topology, length)}, {shards} shards: {error}")
+
+  def test_every_output_is_the_whole_sum(self):
+    for case in self.cases():
+      for shards in SHARDS:
+        self.prove(*case, shards)
+
+  def test_cost_is_what_is_counted(self):
+    if hierarchical.find(self.algorithm).cost is None:
+      self.skipTest("The algorithm gives no formula.")
+    for name, topology, length in self.cases():
+      where = _where(name, topology, length)
+      formula = hierarchical.find(name).cost(length, base.Group.of(topology))
+      counted = self.prove(name, topology, length).cost
+      self.assertEqual(counted.moved, formula.moved, where)
+      even = len({len(ranks) for ranks in topology.workers}) == 1
+      if even and length >= len(topology.devices):
+        self.assertEqual(counted.steps, formula.steps, where)
+      else:
+        self.assertLessEqual(counted.steps, formula.steps, where)
+      if formula.busiest is not None:
+        self.assertEqual(counted.busiest, formula.busiest, where)
+
+  def test_one_device_is_the_identity(self):
+    for name in (self.algorithm, f"{self.algorithm}/{self.algorithm}"):
+      for length, shards in itertools.product(LENGTHS, SHARDS):
+        trace = self.prove(name, workers_of(1), length, shards)
+        self.assertEqual(trace, proof.Trace(length, 0, 0, (), (), ()))
+
+  def test_no_elements_cost_nothing(self):
+    for case in self.cases(lengths=(0,)):
+      trace = self.prove(*case, shards=3)
+      self.assertEqual(trace, proof.Trace(0, 0, 0, (), (), ()))
+
+  def test_lower_bounds(self):
+    """No all-reduce can do with less; a trace that did would be wrong."""
+    if hierarchical.find(self.algorithm).modelled:
+      self.skipTest("TensorFlow's engines are modelled, not counted.")
+    for name, topology, length in self.cases(lengths=(64, 1000)):
+      if hierarchical.find(name).modelled:
+        continue
+      where = _where(name, topology, length)
+      trace, p = self.prove(name, topology, length), len(topology.devices)
+      arrivals = collections.Counter(
+          (transfer.step, transfer.target) for transfer in trace.transfers)
+      # Who gets k messages in a step knows k + 1 times as much: with one
+      # message a step this is steps >= lg p.
+      most = max(arrivals.values(), default=0)
+      self.assertGreaterEqual((most + 1)**trace.steps, p, where)
+      sent = collections.Counter()
+      for transfer in trace.transfers:
+        sent[transfer.source] += transfer.elements
+      self.assertGreaterEqual(
+          p * max(sent.values(), default=0), 2 * (p - 1) * length, where)
+      self.assertGreaterEqual(trace.moved, 2 * (p - 1) * length, where)
+
+
+def _where(name: str, topology: topology_lib.Topology, length: int) -> str:
+  sizes = "+".join(str(len(ranks)) for ranks in topology.workers)
+  return f"{name} on {sizes} {set(topology.device_types)}, {length} elements"

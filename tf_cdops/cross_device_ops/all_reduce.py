@@ -1,0 +1,167 @@
+"""AllReduceCrossDeviceOps: all-reduce by any algorithm of the registry."""
+
+import collections
+import dataclasses
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tf_cdops import _tf_compat
+from tf_cdops import device_names
+from tf_cdops import devices as devices_lib
+from tf_cdops import errors
+from tf_cdops import execution
+from tf_cdops import inputs
+from tf_cdops import planning
+from tf_cdops import sparse as sparse_lib
+from tf_cdops import topology as topology_lib
+from tf_cdops.cross_device_ops import base
+from tf_cdops.cross_device_ops import reduction_to_one_device
+from tf_cdops.fabric import engines
+
+
+class AllReduceCrossDeviceOps(base.CheckedCrossDeviceOps):
+  """All-reduces with an algorithm of your choice, tensors packed or not.
+
+  What isn't an all-reduce (one destination, or other devices than the
+  value's) is done as `ReductionToOneDevice` does it.
+
+  >>> strategy = tf.distribute.MirroredStrategy(
+  ...     ["CPU:0", "CPU:1", "CPU:2"],
+  ...     cross_device_ops=tf_cdops.AllReduceCrossDeviceOps("xring"))
+  """
+
+  def __init__(self, all_reduce_alg: Any = "nccl", num_packs: int = 1,
+               agg_small_grads_max_bytes: int = 0,
+               agg_small_grads_max_group: int = 10, *,
+               sparse: str = "gather"):
+    """Initializes with an algorithm and a way of packing.
+
+    Args:
+      all_reduce_alg: an algorithm's name, or a spec that chooses by size. See
+        `tf_cdops.all_reduce_algorithms`. "nccl" raises where it can't run.
+      num_packs: tensors are joined into so many packs of near-equal size for
+        each dtype (more where a pack would be larger than 64 MiB, or
+        `bytes_per_pack` of the options). 0 for no packing.
+      agg_small_grads_max_bytes: where num_packs is 0, tensors up to this size
+        are joined. 0 for none.
+      agg_small_grads_max_group: at most so many of those are joined.
+      sparse: what becomes of tf.IndexedSlices. "gather" sends every slice to
+        every device, "deduplicate" first adds up the slices of one index, and
+        "dense" makes them dense, for layers that use most of their rows.
+
+    Raises:
+      ValueError: for a wrong spec, a negative number, or an unknown `sparse`.
+    """
+    super().__init__()
+    self._spec = planning.parse_all_reduce_spec(all_reduce_alg)
+    self._packing = planning.Packing(
+        whole("num_packs", num_packs, 0),
+        whole("agg_small_grads_max_bytes", agg_small_grads_max_bytes, 0),
+        whole("agg_small_grads_max_group", agg_small_grads_max_group, 1))
+    self._sparse = sparse_lib.check_mode(sparse)
+    self._one_device = reduction_to_one_device.ReductionToOneDevice()
+
+  def __repr__(self) -> str:
+    return f"{type(self).__name__}({', '.join(self._settings())})"
+
+  def _settings(self) -> list[str]:
+    packing = self._packing
+    return [
+        f"{str(self._spec)!r}", f"num_packs={packing.num_packs}",
+        f"agg_small_grads_max_bytes={packing.small_max_bytes}",
+        f"agg_small_grads_max_group={packing.small_max_group}",
+        f"sparse={self._sparse!r}"]
+
+  def reduce_implementation(self, reduce_op: Any, per_replica_value: Any,
+                            destinations: Any, options: Any) -> Any:
+    return self.batch_reduce_implementation(
+        reduce_op, [(per_replica_value, destinations)], options)[0]
+
+  def batch_reduce_implementation(self, reduce_op: Any,
+                                  value_destination_pairs: Any,
+                                  options: Any) -> list[Any]:
+    results: list[Any] = [None] * len(value_destination_pairs)
+    batches: dict[tuple[str, ...], dict[int, list[Any]]] = (
+        collections.defaultdict(dict))
+    for i, (value, destinations) in enumerate(value_destination_pairs):
+      names = _all_reduce_devices(value, destinations)
+      topology = self._topology(names) if names else None
+      if names is None or topology is None:
+        results[i] = self._one_device.reduce_implementation(
+            reduce_op, value, destinations, options)
+        continue
+      values = value.values
+      if any(map(sparse_lib.is_sparse, values)):
+        values = sparse_lib.prepare(values, names, self._sparse)
+        if any(map(sparse_lib.is_sparse, values)):
+          gathered = execution.gather_slices(values, names, reduce_op)
+          results[i] = _tf_compat.mirrored(gathered)
+          continue
+      batches[names][i] = list(values)
+    for names, batch in batches.items():
+      reduced = self._all_reduce_batch(
+          reduce_op, names, list(batch.values()), options)
+      for i, values in zip(batch, reduced, strict=True):
+        results[i] = _tf_compat.mirrored(values)
+    return results
+
+  def _topology(self, names: tuple[str, ...]) -> topology_lib.Topology | None:
+    """Returns how the devices are grouped; None to reduce on one of them."""
+    return _topology_of(names)
+
+  def _all_reduce_batch(self, reduce_op: Any, names: tuple[str, ...],
+                        batch: Sequence[Sequence[Any]],
+                        options: Any) -> list[list[tf.Tensor]]:
+    """All-reduces dense values, one list a value with one tensor a device."""
+    topology = self._topology(names)
+    assert topology is not None
+    replicas = [[execution.as_tensor(values[r], name) for values in batch]
+                for r, name in enumerate(names)]
+    plan = execution.checked_plan(
+        tuple(inputs.size_of(tensor) for tensor in replicas[0]), topology,
+        self._spec, self._packing_for(options))
+    results = self._run(plan, replicas, topology, reduce_op,
+                        inputs.engine_options(options))
+    return [list(values) for values in zip(*results, strict=True)]
+
+  def _run(self, plan: planning.Plan, replicas: Any,
+           topology: topology_lib.Topology, reduce_op: Any,
+           engine: engines.Options) -> list[list[tf.Tensor]]:
+    """Follows a plan: for each device its tensors in, its results out."""
+    return execution.all_reduce(plan, replicas, topology, reduce_op, engine)
+
+  def _packing_for(self, options: Any) -> planning.Packing:
+    cap = options.bytes_per_pack if options else 0
+    return (dataclasses.replace(self._packing, cap=cap) if cap
+            else self._packing)
+
+
+def _all_reduce_devices(value: Any,
+                        destinations: Any) -> tuple[str, ...] | None:
+  """Returns the devices of an all-reduce; None if it isn't one."""
+  names = devices_lib.of_replicas(value.values)
+  if len(names) < 2 or not all(names) or len(set(names)) < len(names):
+    return None
+  if destinations is value:
+    return names
+  targets = inputs.destination_devices(destinations)
+  if names == targets or (len(names) == len(targets) and all(
+      map(device_names.may_be_same, names, targets))):
+    return names
+  return None
+
+
+@functools.lru_cache(maxsize=256)
+def _topology_of(names: tuple[str, ...]) -> topology_lib.Topology:
+  return topology_lib.Topology.from_devices(names)
+
+
+def whole(name: str, number: Any, least: int) -> int:
+  """Returns `number` if it is a whole number of at least `least`."""
+  if isinstance(number, bool) or not isinstance(number, int) or number < least:
+    raise errors.InputError(
+        f"`{name}` ({number!r}) must be a whole number of at least {least}.")
+  return number

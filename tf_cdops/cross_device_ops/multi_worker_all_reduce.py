@@ -1,0 +1,176 @@
+"""MultiWorkerAllReduce: all-reduce by a spec, over one worker or many."""
+
+import dataclasses
+import functools
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tf_cdops import device_names
+from tf_cdops import errors
+from tf_cdops import planning
+from tf_cdops import self_checking
+from tf_cdops import topology as topology_lib
+from tf_cdops.algorithms import hierarchical
+from tf_cdops.cross_device_ops import all_reduce
+from tf_cdops.fabric import engines
+
+
+class MultiWorkerAllReduce(all_reduce.AllReduceCrossDeviceOps):
+  """All-reduces by size: a spec chooses the algorithm for each tensor.
+
+  >>> strategy = tf.distribute.MirroredStrategy(
+  ...     ["CPU:0", "CPU:1", "CPU:2"],
+  ...     cross_device_ops=tf_cdops.MultiWorkerAllReduce(
+  ...         all_reduce_spec="xring:64k:pscpu/pscpu#2"))
+  """
+
+  def __init__(self, worker_devices: Sequence[str] | None = None,
+               num_gpus_per_worker: int | None = None,
+               all_reduce_spec: Any = ("pscpu/pscpu", 2, -1),
+               num_packs: int = 0, agg_small_grads_max_bytes: int = 0,
+               agg_small_grads_max_group: int = 10, *,
+               topology: topology_lib.Topology | None = None,
+               sparse: str = "gather", reproducible: bool = False,
+               self_check: bool = False):
+    """Initializes the all-reduce algorithm.
+
+    Args:
+      worker_devices: device strings of the workers that take part, such as
+        "/job:worker/task:0"; None to read them off the values' devices.
+      num_gpus_per_worker: number of GPUs of each worker; None likewise.
+      all_reduce_spec: a text, a tuple (algorithm, shards, limit), a named
+        tuple or a list of tuples. Tensors of up to `limit` bytes use that
+        algorithm in that many shards; limits rise, and the last is -1. "auto"
+        chooses itself, and "@file.json" reads a spec from a file.
+      num_packs: see `AllReduceCrossDeviceOps`.
+      agg_small_grads_max_bytes: see `AllReduceCrossDeviceOps`.
+      agg_small_grads_max_group: see `AllReduceCrossDeviceOps`.
+      topology: the devices and how they are grouped, if their names don't
+        say; declares virtual workers.
+      sparse: see `AllReduceCrossDeviceOps`.
+      reproducible: every element is summed in one place in the order of
+        replicas, so that results don't depend, to the last bit, on packing,
+        shards or sizes. A spec that can't do so is an error.
+      self_check: every result is compared with a plain sum on one device; a
+        difference beyond rounding raises tf.errors.InvalidArgumentError,
+        naming the tensor and the algorithm. For hunting faults: it doubles
+        the work.
+
+    Raises:
+      ValueError: for a wrong spec, device or number.
+    """
+    super().__init__(all_reduce_spec, num_packs, agg_small_grads_max_bytes,
+                     agg_small_grads_max_group, sparse=sparse)
+    self._worker_devices = _check_worker_devices(worker_devices)
+    self._num_gpus = (None if num_gpus_per_worker is None else
+                      all_reduce.whole("num_gpus_per_worker",
+                                       num_gpus_per_worker, 0))
+    if topology is not None and not isinstance(topology,
+                                               topology_lib.Topology):
+      raise errors.InputError(
+          f"`topology` ({topology!r}) must be a tf_cdops.Topology.")
+    if topology is not None and worker_devices is not None:
+      raise errors.InputError(
+          "`topology` and `worker_devices` both group the devices; give one.")
+    self._declared = topology
+    self._reproducible = reproducible
+    self._self_check = self_check
+    if reproducible:
+      self._check_in_order()
+
+  def _settings(self) -> list[str]:
+    settings = super()._settings()
+    settings[0] = f"all_reduce_spec={settings[0]}"
+    extra = {"worker_devices": self._worker_devices,
+             "num_gpus_per_worker": self._num_gpus,
+             "topology": self._declared,
+             "reproducible": self._reproducible or None,
+             "self_check": self._self_check or None}
+    return settings + [f"{name}={value!r}" for name, value in extra.items()
+                       if value is not None]
+
+  def _check_in_order(self) -> None:
+    if self._spec.is_auto:
+      self._spec = planning.parse_all_reduce_spec("ps")
+    for line in self._spec:
+      if not hierarchical.find(line.alg).in_order:
+        raise errors.SpecError(
+            f"`reproducible` (True) must have algorithms that sum in the order "
+            f"of replicas, and {line.alg!r} in `all_reduce_spec` doesn't; use "
+            "'ps', 'pscpu', 'psgpu' or 'auto'.")
+
+  def _topology(self, names: tuple[str, ...]) -> topology_lib.Topology:
+    return _grouped(names, self._declared, self._worker_devices,
+                    self._num_gpus)
+
+  def _run(self, plan: planning.Plan, replicas: Any,
+           topology: topology_lib.Topology, reduce_op: Any,
+           engine: engines.Options) -> list[list[tf.Tensor]]:
+    results = super()._run(plan, replicas, topology, reduce_op, engine)
+    if self._self_check:
+      results = self_checking.verified(plan, replicas, results, topology,
+                                       reduce_op)
+    return results
+
+
+def _check_worker_devices(names: Any) -> tuple[str, ...] | None:
+  if names is None:
+    return None
+  if isinstance(names, str) or not isinstance(names, Sequence) or not names:
+    raise errors.DeviceError(
+        f"`worker_devices` ({names!r}) must be a list of device strings, one "
+        "a worker, such as ['/job:worker/task:0', '/job:worker/task:1'].")
+  parsed = [device_names.parse(name, "worker_devices") for name in names]
+  if len(set(parsed)) < len(parsed):
+    raise errors.DeviceError(
+        f"`worker_devices` ({list(names)}) must be distinct.")
+  return tuple(names)
+
+
+@functools.lru_cache(maxsize=256)
+def _grouped(names: tuple[str, ...], declared: topology_lib.Topology | None,
+             worker_devices: tuple[str, ...] | None,
+             num_gpus: int | None) -> topology_lib.Topology:
+  """Returns how devices are grouped, checked against what the user said."""
+  if declared:
+    if len(declared.devices) != len(names) or not all(
+        map(device_names.may_be_same, declared.devices, names)):
+      raise errors.DeviceError(
+          f"`topology` has the devices {list(declared.devices)}, and the "
+          f"values are on {list(names)}; they must be the same, in order.")
+    return topology_lib.Topology(names, declared.workers, declared.hosts)
+  groups = None
+  if worker_devices:
+    groups = [[name for name in names
+               if _has(device_names.parse(worker), device_names.parse(name))]
+              for worker in worker_devices]
+    if not all(groups) or sorted(
+        itertools.chain(*groups)) != sorted(names):
+      raise errors.DeviceError(
+          f"`worker_devices` ({list(worker_devices)}) must be the workers of "
+          f"the values' devices, which are {list(names)}.")
+  topology = topology_lib.Topology.from_devices(names, groups)
+  if num_gpus is not None:
+    _check_gpus(topology, num_gpus)
+  return topology
+
+
+def _has(worker: device_names.DeviceName,
+         device: device_names.DeviceName) -> bool:
+  """Whether a device is on a worker, for which its CPU's name may stand."""
+  if worker.type == "CPU" and device.type != "CPU":
+    worker = dataclasses.replace(worker, type=None, index=None)
+  return device_names.may_be_same(str(worker), str(device))
+
+
+def _check_gpus(topology: topology_lib.Topology, num_gpus: int) -> None:
+  for ranks in topology.workers:
+    here = [topology.devices[rank] for rank in ranks]
+    gpus = [name for name in here if device_names.parse(name).type == "GPU"]
+    if len(gpus) != num_gpus:
+      raise errors.DeviceError(
+          f"`num_gpus_per_worker` ({num_gpus}) must be the number of GPUs of "
+          f"each worker, and one has {len(gpus)}: {here}.")

@@ -1,0 +1,51 @@
+"""NcclAllReduce: NCCL where it can run, one device where it can't."""
+
+from absl import logging
+
+from tf_cdops import execution
+from tf_cdops import topology as topology_lib
+from tf_cdops.algorithms import hierarchical
+from tf_cdops.algorithms import requirements
+from tf_cdops.cross_device_ops import all_reduce
+
+
+class NcclAllReduce(all_reduce.AllReduceCrossDeviceOps):
+  """All-reduces with NVIDIA's NCCL among the GPUs of one worker.
+
+  Where NCCL can't run (no GPU, no kernel in this TensorFlow, virtual GPUs,
+  CPUs among the devices, several workers) and where the reduction isn't an
+  all-reduce, it does what `ReductionToOneDevice` does, and says why once.
+
+  >>> strategy = tf.distribute.MirroredStrategy(
+  ...     ["CPU:0", "CPU:1"], cross_device_ops=tf_cdops.NcclAllReduce())
+  """
+
+  def __init__(self, num_packs: int = 1, *, sparse: str = "gather"):
+    """Initializes with a way of packing.
+
+    Args:
+      num_packs: a non-negative integer. The number of packs to join values
+        into. If zero, no packing will be done.
+      sparse: see `AllReduceCrossDeviceOps`.
+
+    Raises:
+      ValueError: if `num_packs` is negative.
+    """
+    super().__init__("nccl", num_packs, sparse=sparse)
+    self._warned = False
+
+  def _settings(self) -> list[str]:
+    return [f"num_packs={self._packing.num_packs}", f"sparse={self._sparse!r}"]
+
+  def _topology(self, names: tuple[str, ...]) -> topology_lib.Topology | None:
+    topology = super()._topology(names)
+    assert topology is not None
+    reason = requirements.unmet(hierarchical.find("nccl"), topology,
+                                execution.machine())
+    if not reason:
+      return topology
+    if not self._warned:
+      self._warned = True
+      logging.warning("NcclAllReduce reduces on one device instead: %s.",
+                      reason)
+    return None
