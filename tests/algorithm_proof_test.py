@@ -126,9 +126,10 @@ class EveryAlgorithmTest(absltest.TestCase):
     done = python_process.run("-c", (
         "import sys, unittest, tf_cdops\n"
         "sys.modules['tensorflow'] = None\n"
-        "unittest.main('tests.algorithm_proof_test', argv=['', 'XringTest'])"))
+        "unittest.main('tests.algorithm_proof_test',\n"
+        "              argv=['', 'XringTest.test_lower_bounds'])"))
     self.assertEqual(done.returncode, 0, done.stderr)
-    self.assertRegex(done.stderr, r"Ran \d+ tests[^$]*OK")
+    self.assertRegex(done.stderr, r"Ran 1 test[^$]*OK")
 
 
 def lg(p: int) -> int:
@@ -226,7 +227,7 @@ class RolesTest(parameterized.TestCase):
     self.assertEqual(prove(name, p, length=n).cost.busiest, received * n)
     self.assertEqual(trace.cost.busiest, trace.moved // p)
 
-  @parameterized.parameters("xring", "ps/xring", "pscpu/xring")
+  @parameterized.parameters("xring", "ps/xring", "hierarchical_copy/ps")
   def test_shards_cross_between_workers_on_different_devices(self, name):
     crossed = lambda shards: {transfer.source for transfer in crossing(
         prove(name, 4, 4, length=80, shards=shards, kind="CPU"))}

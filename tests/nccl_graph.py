@@ -50,8 +50,7 @@ def check(fetches: Sequence[tf.Tensor]) -> tuple[Group, ...]:
   group may wait for itself, by way of others or not.
 
   Args:
-    fetches: tensors of one graph, which may be a tf.function's. Then its
-      control outputs are fetched too, as TensorFlow does.
+    fetches: tensors of one graph, which may be a tf.function's.
 
   Returns:
     The groups in an order in which they can be launched.
@@ -59,20 +58,22 @@ def check(fetches: Sequence[tf.Tensor]) -> tuple[Group, ...]:
   graph = fetches[0].graph
   _check_visible(graph)
   roots = [fetch.op for fetch in fetches]
-  roots += getattr(graph, "control_outputs", [])
-  needed = _needed(roots)
-  groups = _groups(needed)
+  ops = needed(roots)
+  groups = _groups(ops)
   for group in groups:
     _check_group(group)
   for root in roots:
-    for group in _groups(_needed([root])):
+    for group in _groups(needed([root])):
       _check_complete(group, f"with {root.name} alone fetched")
-  return _launch_order(groups, _waits(needed))
+  return _launch_order(groups, _waits(ops))
 
 
 def run(fetches: Sequence[tf.Tensor],
         feeds: Mapping[str, Any]) -> list[np.ndarray]:
-  """Checks the graph, then runs its meaning on the CPU; feeds are by name."""
+  """Checks the graph, then runs its meaning on the CPU; feeds are by name.
+
+  Only data edges are kept: the order has been checked, and changes no value.
+  """
   groups = check(fetches)
   graph_def = _meaning(fetches, groups)
   names = {node.name for node in graph_def.node}
@@ -98,8 +99,17 @@ def _check_visible(graph: tf.Graph) -> None:
       raise NcclGraphError(f"{node.name} is a {node.op}; only {_OP} is known.")
 
 
-def _needed(roots: Iterable[tf.Operation]) -> list[tf.Operation]:
-  """Returns what runs for `roots`, each op after those that it waits for."""
+def needed(roots: Iterable[tf.Operation],
+           control: bool = True) -> list[tf.Operation]:
+  """Returns what runs for `roots`, each op after those that it waits for.
+
+  Args:
+    roots: ops that are wanted.
+    control: whether control edges count, as they do when TensorFlow runs it.
+
+  Returns:
+    The roots, and all that they need.
+  """
   done: dict[str, tf.Operation] = {}
   entered = set()
   stack = [(root, False) for root in reversed(list(roots))]
@@ -110,17 +120,18 @@ def _needed(roots: Iterable[tf.Operation]) -> list[tf.Operation]:
     elif op.name not in entered:
       entered.add(op.name)
       stack.append((op, True))
-      stack.extend((other, False) for other in reversed(_waited_for(op)))
+      stack.extend((other, False) for other in reversed(_before(op, control)))
   position = {name: i for i, name in enumerate(done)}
   for op in done.values():
-    for other in _waited_for(op):
+    for other in _before(op, control):
       if position[other.name] >= position[op.name]:
         raise NcclGraphError(f"{op.name} is in a cycle of the graph.")
   return list(done.values())
 
 
-def _waited_for(op: tf.Operation) -> list[tf.Operation]:
-  return [*(tensor.op for tensor in op.inputs), *op.control_inputs]
+def _before(op: tf.Operation, control: bool = True) -> list[tf.Operation]:
+  return [*(tensor.op for tensor in op.inputs),
+          *(op.control_inputs if control else ())]
 
 
 def _groups(ops: Iterable[tf.Operation]) -> list[Group]:
@@ -165,16 +176,16 @@ def _check_complete(group: Group, when: str) -> None:
         "and would wait for ever.")
 
 
-def _waits(needed: Sequence[tf.Operation]) -> dict[str, set[str]]:
+def _waits(ops: Sequence[tf.Operation]) -> dict[str, set[str]]:
   """Returns, for each NCCL op, all NCCL ops it waits for, by their names."""
   waits: dict[str, set[str]] = {}
-  for op in needed:
+  for op in ops:
     waits[op.name] = set()
-    for other in _waited_for(op):
+    for other in _before(op):
       waits[op.name] |= waits[other.name]
       if other.type == _OP:
         waits[op.name].add(other.name)
-  return {op.name: waits[op.name] for op in needed if op.type == _OP}
+  return {op.name: waits[op.name] for op in ops if op.type == _OP}
 
 
 def _launch_order(groups: Sequence[Group],
@@ -203,21 +214,24 @@ def _launch_order(groups: Sequence[Group],
 
 
 def _meaning(fetches: Sequence[tf.Tensor],
-             groups: Iterable[Group]) -> tf.compat.v1.GraphDef:
+             groups: Sequence[Group]) -> tf.compat.v1.GraphDef:
   """Returns what `fetches` need, on the CPU, each NCCL op as a sum."""
   source = fetches[0].graph.as_graph_def()
   nodes = {node.name: node for node in source.node}
-  summed = {op.name: [nodes[member.name].input[0] for member in group.ops]
-            for group in groups for op in group.ops}
+  owner = {op.name: group for group in groups for op in group.ops}
   result = tf.compat.v1.GraphDef(
       versions=source.versions, library=source.library)
-  for op in _needed(fetch.op for fetch in fetches):
+  roots = [fetch.op for fetch in fetches]
+  roots += [op for group in groups for op in group.ops]
+  for op in needed(roots, control=False):
     node = result.node.add()
     node.CopyFrom(nodes[op.name])
     node.device = _CPU
     node.attr.pop("_class", None)  # It may name an op that isn't needed.
-    if op.name in summed:
-      _become_sum(node, summed[op.name])
+    node.input[:] = [name for name in node.input if name[0] != "^"]
+    if op.name in owner:
+      _become_sum(node, [nodes[member.name].input[0]
+                         for member in owner[op.name].ops])
   return result
 
 
@@ -227,10 +241,9 @@ def _become_sum(node: Any, inputs: Sequence[str]) -> None:
     raise NcclGraphError(
         f"{node.name} has the reduction {node.attr['reduction'].s.decode()!r}; "
         "only sums can be run.")
-  control = [name for name in node.input if name.startswith("^")]
   dtype = node.attr["T"].type
   node.op = "AddN"
-  node.input[:] = [*inputs, *control]
+  node.input[:] = inputs
   node.attr.clear()
   node.attr["T"].type = dtype
   node.attr["N"].i = len(inputs)

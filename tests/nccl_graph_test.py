@@ -103,6 +103,27 @@ class RightGraphTest(GraphTestCase):
     self.assertLen(nccl_graph.check(outputs), 1)
     self.assertLen(nccl_graph.run(outputs, {}), 2)
 
+  def test_colocation_with_what_is_not_fetched(self):
+    outputs = tie(group("a", [gpu(0), gpu(1)]))
+    other = tf.constant(1.0, name="other")
+    with tf.compat.v1.colocate_with(other):
+      doubled = 2.0 * outputs[0]
+    self.assertIn(b"loc:@other", doubled.op.colocation_groups())
+    total, = nccl_graph.run([doubled], {})
+    np.testing.assert_array_equal(total, [6.0])
+
+  def test_feed_that_is_not_needed(self):
+    outputs = tie(group("a", [gpu(0), gpu(1)]))
+    unused = tf.compat.v1.placeholder(tf.float32, [1])
+    self.assertLen(nccl_graph.run(outputs, {unused.name: [1.0]}), 2)
+
+  def test_one_output_has_the_inputs_of_all(self):
+    inputs = [tf.compat.v1.placeholder(tf.float32, [1]) for _ in range(2)]
+    outputs = tie([nccl(x, gpu(i), "a") for i, x in enumerate(inputs)])
+    total, = nccl_graph.run(
+        outputs[1:], {x.name: [i + 1.0] for i, x in enumerate(inputs)})
+    np.testing.assert_array_equal(total, [3.0])
+
   def test_unknown_shapes(self):
     inputs = [tf.compat.v1.placeholder(tf.float32, shape)
               for shape in (None, [None], [2])]
@@ -314,7 +335,7 @@ class OtherGraphsTest(GraphTestCase):
     concrete = tf.function(function, autograph=False).get_concrete_function()
     self.assertLen(nccl_graph.check(concrete.outputs), 1)
 
-  def test_control_outputs_of_a_function_are_fetched(self):
+  def test_side_effects_of_a_function_are_needed(self):
     def function():
       total, _ = group("a", [gpu(0), gpu(1)])
       tf.print(total)

@@ -3,6 +3,7 @@
 import importlib
 import importlib.metadata
 import importlib.util
+import pathlib
 import re
 import sys
 
@@ -32,19 +33,21 @@ def check_tensorflow() -> None:
 
 
 def _tensorflow_version() -> str | None:
-  """Returns the installed TensorFlow's version, or None without one.
+  """Returns the version of the TensorFlow that an import would give, or None.
 
   Loading TensorFlow takes seconds and prints its start-up chatter, so the
-  installed metadata is asked first. Only a build without any is imported.
+  metadata beside it are asked first. Only where they don't tell is it loaded.
   """
-  if "tensorflow" not in sys.modules:
-    if importlib.util.find_spec("tensorflow") is None:
+  if sys.modules.get("tensorflow") is None:
+    found = importlib.util.find_spec("tensorflow")
+    if found is None or found.origin is None:  # A folder left by a removal.
       return None
-    for name in _DISTRIBUTIONS:
-      try:
-        return importlib.metadata.version(name)
-      except importlib.metadata.PackageNotFoundError:
-        continue
+    site = str(pathlib.Path(found.origin).parents[1])
+    versions = {
+        distribution.version for name in _DISTRIBUTIONS for distribution
+        in importlib.metadata.distributions(name=name, path=[site])}
+    if len(versions) == 1:
+      return versions.pop()
   return importlib.import_module("tensorflow").__version__
 
 

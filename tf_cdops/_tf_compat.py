@@ -7,6 +7,7 @@ Each one is here because no public name does its job. Checked with TensorFlow
 from collections.abc import Sequence
 from typing import Any
 
+from tensorflow.python.distribute import device_util as _device_util
 from tensorflow.python.distribute import values as _values
 from tensorflow.python.eager import context as _context
 from tensorflow.python.framework import kernels as _kernels
@@ -23,6 +24,15 @@ def mirrored(values: Sequence[Any]) -> Any:
   tf.distribute never wraps a single result; callers rely on that.
   """
   return values[0] if len(values) == 1 else Mirrored(tuple(values))
+
+
+def full_device_name(name: str) -> str:
+  """Returns the full name of a device, as tf.distribute understands it.
+
+  Parts left out are those of the tf.device in force, which no public call
+  tells.
+  """
+  return _device_util.resolve(name)
 
 
 def tensorflow_has_started() -> bool:

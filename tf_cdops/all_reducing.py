@@ -13,6 +13,7 @@ from tf_cdops import planning
 from tf_cdops import topology as topology_lib
 
 
+@tf.autograph.experimental.do_not_convert  # Tracing is quicker without.
 def all_reduce(tensors: Sequence[Any], spec: Any = "auto", *,
                reduce_op: Any = tf.distribute.ReduceOp.SUM,
                topology: topology_lib.Topology | None = None,

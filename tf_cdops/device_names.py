@@ -10,12 +10,12 @@ import re
 
 from tf_cdops import errors
 
-_PARTS = re.compile(
-    r"""(?:/?job:(?P<job>[A-Za-z]\w*))?
-        (?:/?replica:(?P<replica>\d+))?
-        (?:/?task:(?P<task>\d+))?
-        (?:/?(?:device:(?P<long>[A-Za-z]\w*)|(?P<short>(?i:cpu|gpu|tpu)))
-           (?::(?P<index>\d+|\*))?)?""", re.VERBOSE)
+_PART = re.compile(
+    r"""job:(?P<job>[a-zA-Z]\w*)
+        |replica:(?P<replica>\d+)
+        |task:(?P<task>\d+)
+        |(?:device:(?P<long>[a-zA-Z]\w*)|(?P<short>(?i:cpu|gpu|tpu)))
+         (?::(?P<index>\d+|\*))?""", re.VERBOSE | re.ASCII)
 _FORM = "/job:NAME/replica:N/task:N/device:TYPE:N, every part optional"
 
 
@@ -62,19 +62,27 @@ class DeviceName:
 
 def parse(name: object, argument: str = "device") -> DeviceName:
   """Parses a device name; `argument` is what an error calls it."""
-  match = _PARTS.fullmatch(name) if isinstance(name, str) and name else None
-  if match is None:
+  parts: dict[str, str] = {}
+  texts = name.removeprefix("/").split("/") if isinstance(name, str) else ()
+  for text in texts:
+    match = _PART.fullmatch(text)
+    found = {key: value for key, value in match.groupdict().items()
+             if value is not None} if match else {}
+    if not found or parts.keys() & found.keys():
+      parts = {}
+      break
+    parts |= found
+  if not parts or {"long", "short"} <= parts.keys():
     raise errors.DeviceError(
         f"`{argument}` ({name!r}) must be a device name; write it as {_FORM}, "
         "for example '/gpu:0' or '/job:worker/task:1/device:CPU:0'.")
-  parts = match.groupdict()
-  device_type = parts["long"] or parts["short"]
+  device_type = parts.get("long") or parts.get("short")
   return DeviceName(
-      job=parts["job"],
-      replica=_number(parts["replica"]),
-      task=_number(parts["task"]),
+      job=parts.get("job"),
+      replica=_number(parts.get("replica")),
+      task=_number(parts.get("task")),
       type=device_type.upper() if device_type else None,
-      index=_number(parts["index"]))
+      index=_number(parts.get("index")))
 
 
 @functools.lru_cache(maxsize=4096)

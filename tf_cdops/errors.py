@@ -11,6 +11,10 @@ from collections.abc import Iterable
 class Error(ValueError):
   """Base of every error that tf_cdops raises for a caller's mistake."""
 
+  # AutoGraph raises an error of the same type from a tf.function only if it
+  # knows the type's constructor; else callers would get no ValueError.
+  __init__ = Exception.__init__
+
 
 class InputError(Error):
   """A value, destination or reduce_op that can't be reduced."""

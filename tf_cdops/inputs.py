@@ -55,16 +55,16 @@ def check_destinations(destinations: Any) -> None:
 def destination_devices(destinations: Any) -> tuple[str, ...]:
   """Returns the devices that checked `destinations` stand for."""
   if isinstance(destinations, str):
-    return (destinations,)
+    return (_tf_compat.full_device_name(destinations),)
   if isinstance(destinations, tf.distribute.DistributedValues):
     return devices.of_replicas(destinations.values)
-  return (devices.of(destinations),)
+  return (_tf_compat.full_device_name(devices.of(destinations)),)
 
 
 def value_to_reduce(value: Any) -> tf.distribute.DistributedValues:
   """Returns `value` as distributed values that can be summed."""
   distributed = _as_distributed(value, "per_replica_value")
-  _check_summable(distributed.values)
+  _check_summable(distributed.values, "per_replica_value")
   return distributed
 
 
@@ -76,15 +76,15 @@ def tensors_to_reduce(tensors: Any) -> list[tf.Tensor]:
         "device.")
   values = [_as_tensor(tensor, f"tensors[{i}]")
             for i, tensor in enumerate(tensors)]
-  _check_summable(values)
+  _check_summable(values, "tensors")
   return [tf.convert_to_tensor(value) for value in values]
 
 
-def _check_summable(values: Sequence[Any]) -> None:
+def _check_summable(values: Sequence[Any], argument: str) -> None:
   first = values[0]
   if first.dtype.base_dtype in _NOT_A_NUMBER:
     raise errors.InputError(
-        f"the value has dtype {first.dtype.name}, which has no sum; cast it "
+        f"`{argument}` has dtype {first.dtype.name}, which has no sum; cast it "
         "to a number first.")
   for replica, other in enumerate(values[1:], start=1):
     _check_same_dtype(first, other, replica)
@@ -118,8 +118,9 @@ def value_to_gather(value: Any, axis: Any) -> tf.distribute.DistributedValues:
 
 def value_to_broadcast(value: Any) -> Any:
   """Returns `value` as one tensor, variable or IndexedSlices."""
-  if isinstance(value, tf.distribute.DistributedValues) and not isinstance(
-      value, tf.Variable):
+  if isinstance(value, _tf_compat.Mirrored):
+    return value.values[0]
+  if isinstance(value, _tf_compat.PerReplica):
     raise errors.InputError(
         f"`tensor` ({_brief(value)}) must be one value; pick one, for example "
         "with strategy.experimental_local_results(value)[0].")
@@ -129,7 +130,7 @@ def value_to_broadcast(value: Any) -> Any:
 def pairs_to_reduce(pairs: Any) -> list[tuple[Any, Any]]:
   """Returns a batch's checked (distributed values, destinations) pairs."""
   try:
-    items = list(pairs)
+    items = iter(pairs)
   except TypeError:
     raise errors.InputError(
         f"`value_destination_pairs` ({_brief(pairs)}) must be an iterable of "
@@ -219,10 +220,11 @@ def _rows(value: Any) -> tf.TensorShape:
 def _dense_shape(value: Any) -> tf.TensorShape:
   if not sparse.is_sparse(value):
     return value.shape
-  if value.dense_shape is None:
-    return tf.TensorShape(None)
-  static = tf.get_static_value(value.dense_shape)
-  return tf.TensorShape(None if static is None else static.tolist())
+  static = (None if value.dense_shape is None
+            else tf.get_static_value(value.dense_shape))
+  if static is None:
+    return tf.TensorShape([None]).concatenate(value.values.shape[1:])
+  return tf.TensorShape(static.tolist())
 
 
 def _without(shape: tf.TensorShape, axis: Any) -> tf.TensorShape:
@@ -230,7 +232,9 @@ def _without(shape: tf.TensorShape, axis: Any) -> tf.TensorShape:
   at = tf.get_static_value(axis) if tf.is_tensor(axis) else axis
   if (at is None and tf.is_tensor(axis)) or shape.rank is None:
     return tf.TensorShape(None)
-  if isinstance(at, bool) or not isinstance(at, (int, np.integer, np.ndarray)):
+  if isinstance(at, np.ndarray) and at.ndim == 0:
+    at = at[()]
+  if isinstance(at, bool) or not isinstance(at, (int, np.integer)):
     raise errors.InputError(f"`axis` ({axis!r}) must be an integer.")
   if not -shape.rank <= at < shape.rank:
     raise errors.InputError(

@@ -8,6 +8,9 @@ from tf_cdops import _tf_compat
 from tf_cdops import execution
 from tf_cdops import inputs
 
+# AutoGraph need not rewrite this package: tracing is quicker without.
+_as_it_is = tf.autograph.experimental.do_not_convert
+
 
 class CheckedCrossDeviceOps(tf.distribute.CrossDeviceOps):
   """Checks what callers hand over, then does what tf.distribute documents.
@@ -17,6 +20,7 @@ class CheckedCrossDeviceOps(tf.distribute.CrossDeviceOps):
   values and destinations that are already checked.
   """
 
+  @_as_it_is
   def reduce(self, reduce_op: Any, per_replica_value: Any, destinations: Any,
              options: Any = None) -> Any:
     """See `tf.distribute.CrossDeviceOps.reduce`."""
@@ -25,6 +29,7 @@ class CheckedCrossDeviceOps(tf.distribute.CrossDeviceOps):
     value = inputs.value_to_reduce(per_replica_value)
     return super().reduce(reduce_op, value, destinations, options)
 
+  @_as_it_is
   def batch_reduce(self, reduce_op: Any, value_destination_pairs: Any,
                    options: Any = None) -> list[Any]:
     """See `tf.distribute.CrossDeviceOps.batch_reduce`; an empty batch is []."""
@@ -34,12 +39,14 @@ class CheckedCrossDeviceOps(tf.distribute.CrossDeviceOps):
       return []
     return super().batch_reduce(reduce_op, pairs, options)
 
+  @_as_it_is
   def broadcast(self, tensor: Any, destinations: Any) -> Any:
     """See `tf.distribute.CrossDeviceOps.broadcast`."""
     inputs.check_destinations(destinations)
     value = inputs.value_to_broadcast(tensor)
     return super().broadcast(value, destinations)
 
+  @_as_it_is
   def _gather(self, per_replica_value: Any, destinations: Any, axis: Any,
               options: Any = None) -> Any:
     """What strategy.gather calls; checks as `reduce` does."""
@@ -61,5 +68,9 @@ class CheckedCrossDeviceOps(tf.distribute.CrossDeviceOps):
                              axis: Any, options: Any) -> Any:
     del options  # A gather is one concat; there is nothing to choose.
     devices = inputs.destination_devices(destinations)
-    joined = execution.concat_on(devices[0], per_replica_value.values, axis)
+    joined = execution.concat_on(self._home(devices), per_replica_value.values, axis)
     return _tf_compat.mirrored(execution.copy_to(devices, joined))
+
+  def _home(self, devices: tuple[str, ...]) -> str:
+    """Returns which device does what is done on one device."""
+    return devices[0]

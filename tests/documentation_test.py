@@ -1,0 +1,77 @@
+"""Runs every code block of the README and every example in a docstring."""
+
+import ast
+import doctest
+import importlib
+import io
+import pathlib
+import pkgutil
+import re
+from contextlib import redirect_stdout
+
+from tests import virtual_devices
+
+from absl.testing import absltest
+import tensorflow as tf
+
+import tf_cdops
+from tf_cdops.algorithms import registry
+
+_ROOT = pathlib.Path(__file__).resolve().parents[1]
+_README = (_ROOT / "README.md").read_text(encoding="utf-8")
+
+
+class DocumentationTest(absltest.TestCase):
+
+  def test_readme_python_blocks_run(self):
+    self.assertEqual(16, virtual_devices.COUNT)
+    blocks = re.findall(r"^```python\n(.*?)^```", _README, re.M | re.S)
+    self.assertGreaterEqual(len(blocks), 5)
+    # The README registers an algorithm; other tests mustn't see it.
+    self.addCleanup(registry._algorithms.pop, "star", None)
+    names: dict = {}
+    output = io.StringIO()
+    for number, block in enumerate(blocks):
+      with self.subTest(block=number), redirect_stdout(output):
+        exec(compile(block, f"README block {number}", "exec"), names)
+    self.assertIn("all_reduce_spec='xring:64k:ps'", output.getvalue())
+    self.assertIn("Cost(steps=", output.getvalue())
+    self.assertLen(names["strategy"].extended.worker_devices, 16)
+
+  def test_readme_names_every_algorithm(self):
+    for algorithm in tf_cdops.all_reduce_algorithms():
+      if algorithm.all_reduce.__module__.startswith("tf_cdops."):
+        self.assertIn(f"| `{algorithm.name}` |", _README)
+
+  def test_readme_shell_blocks_are_known(self):
+    blocks = re.findall(r"^```sh\n(.*?)^```", _README, re.M | re.S)
+    lines = [line.split("#")[0].strip() for block in blocks
+             for line in block.splitlines()]
+    # `make test` runs this; installing from the registry is for releases.
+    self.assertCountEqual(
+        ["pip install 'tf-cdops[cpu]'", "make demo", "make test"], lines)
+
+  def test_docstring_examples(self):
+    tried = 0
+    for module in pkgutil.walk_packages(tf_cdops.__path__, "tf_cdops."):
+      if module.name == "tf_cdops.__main__":
+        continue
+      loaded = importlib.import_module(module.name)
+      outcome = doctest.testmod(
+          loaded, extraglobs={"tf": tf, "tf_cdops": tf_cdops})
+      self.assertEqual(0, outcome.failed, module.name)
+      tried += outcome.attempted
+    self.assertGreater(tried, 8)
+
+  def test_public_names_are_documented(self):
+    for name in tf_cdops.__all__:
+      value = getattr(tf_cdops, name)
+      if not isinstance(value, str):
+        with self.subTest(name):
+          self.assertTrue((value.__doc__ or "").strip())
+    tree = ast.parse((_ROOT / "tf_cdops" / "__init__.py").read_text())
+    self.assertTrue(ast.get_docstring(tree))
+
+
+if __name__ == "__main__":
+  absltest.main()
