@@ -7,6 +7,7 @@ import json
 import logging
 import math
 import pickle
+import re
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -22,6 +23,7 @@ import numpy as np
 import tensorflow as tf
 
 import tf_cdops
+from tf_cdops import _tf_compat
 from tf_cdops import execution
 from tf_cdops.algorithms import registry
 
@@ -40,6 +42,7 @@ PAIRS = ("pscpu/pscpu#2", "ps/xring#3", "xring/rechd", "rechd/collective",
          "hierarchical_copy/ps#2", "collective/xring")
 BY_SIZE = ("ps:16:xring#3:24:rechd", "collective#2:8:hierarchical_copy#7",
            "auto")
+SPECS = ALONE + PAIRS + BY_SIZE
 PACKINGS = (
     {"num_packs": 0}, {"num_packs": 1}, {"num_packs": 2}, {"num_packs": 5},
     {"num_packs": 0, "agg_small_grads_max_bytes": 32,
@@ -153,39 +156,999 @@ class MultiWorkerAllReduceContractTest(contract.Contract):
     return tf_cdops.MultiWorkerAllReduce()
 
 
+def rotated(by: int) -> list[tuple[Any, ...]]:
+  """Returns every spec with one of the packings and one of the ops."""
+  return [(spec, PACKINGS[i % len(PACKINGS)], (SUM, MEAN)[i % 2])
+          for i, spec in enumerate(SPECS, start=by)]
+
+
 class MixedBatchTest(parameterized.TestCase):
   """One batch_reduce of every kind of value, against TensorFlow's own."""
 
-  references: dict[str, Any] = {}
+  references: dict[Any, Any] = {}
 
-  def reference(self, mode: str) -> list[test_util.Result]:
-    if mode not in self.references:
-      self.references[mode] = test_util.run(mode, lambda: [
-          result for op in (SUM, MEAN) for result in batch_reduce(
-              tf.distribute.ReductionToOneDevice(), op, mixed_batch())])
-    return self.references[mode]
+  def assert_as_tensorflow(self, mode: str, ops: Any, reduce_op: Any) -> None:
+    theirs = self.references.setdefault((mode, reduce_op), test_util.run(
+        mode, lambda: batch_reduce(tf.distribute.ReductionToOneDevice(),
+                                   reduce_op, mixed_batch())))
+    ours = test_util.run(
+        mode, lambda: batch_reduce(ops, reduce_op, mixed_batch()))
+    for i, (mine, other) in enumerate(zip(ours, theirs, strict=True)):
+      self.assertEqual(mine, other, f"value {i}")
 
-  def assert_as_tensorflow(self, mode: str, ops: Any) -> None:
-    results = test_util.run(mode, lambda: [
-        result for op in (SUM, MEAN)
-        for result in batch_reduce(ops, op, mixed_batch())])
-    for i, (ours, theirs) in enumerate(
-        zip(results, self.reference(mode), strict=True)):
-      self.assertEqual(ours, theirs, f"value {i} of {len(results)}")
-
-  @parameterized.product(spec=ALONE + PAIRS + BY_SIZE, packing=PACKINGS)
+  @parameterized.product(spec=SPECS, packing=PACKINGS)
   def test_eager(self, spec, packing):
-    self.assert_as_tensorflow("eager", make(spec, **packing))
+    for reduce_op in (SUM, MEAN):
+      self.assert_as_tensorflow("eager", make(spec, **packing), reduce_op)
 
-  @parameterized.product(spec=ALONE + PAIRS + BY_SIZE,
-                         packing=(PACKINGS[0], PACKINGS[2], PACKINGS[4]))
-  def test_function(self, spec, packing):
-    self.assert_as_tensorflow("function", make(spec, **packing))
+  @parameterized.parameters(*rotated(0))
+  def test_function(self, spec, packing, reduce_op):
+    self.assert_as_tensorflow("function", make(spec, **packing), reduce_op)
 
-  @parameterized.product(spec=ALONE + PAIRS + BY_SIZE,
-                         packing=(PACKINGS[0], PACKINGS[1]))
-  def test_graph_with_session(self, spec, packing):
-    self.assert_as_tensorflow("graph", make(spec, **packing))
+  @parameterized.parameters(*rotated(3))
+  def test_graph_with_session(self, spec, packing, reduce_op):
+    self.assert_as_tensorflow("graph", make(spec, **packing), reduce_op)
+
+  @parameterized.parameters(*rotated(0))
+  def test_reduce_agrees(self, spec, packing, reduce_op):
+    ops, values = make(spec, **packing), mixed_batch()
+    self.assertEqual(
+        test_util.run("eager", lambda: [
+            ops.reduce(reduce_op, v, v) for v in values]),
+        test_util.run("eager", lambda: batch_reduce(ops, reduce_op, values)))
+
+  def test_strategys_variables(self):
+    strategy = strategy_of(tf_cdops.MultiWorkerAllReduce())
+    with strategy.scope():
+      variables = [tf.Variable([1.0, 2.0]), tf.Variable(3.0)]
+    results = strategy.extended.batch_reduce_to(
+        SUM, [(v, v) for v in variables])
+    self.assertEqual(arrays(results), [[[4.0, 8.0]] * 4, [12.0] * 4])
+
+
+class NotAnAllReduceTest(parameterized.TestCase):
+
+  @parameterized.product(kind_of=CLASSES, where=(
+      "one device", "one of several", "other devices", "another order",
+      "fewer devices", "the same device twice"))
+  def test_is_done_on_one_device_quietly(self, kind_of, where):
+    # Its default, nccl, would raise here if it were asked to all-reduce.
+    ops = kind_of()
+    values = vectors([3, 5])
+    first, *rest = values[0].values
+    destinations = {
+        "one device": "/cpu:2",
+        "one of several": values[0].values[1],
+        "other devices": _tf_compat.PerReplica(
+            each(float, 8).values[REPLICAS:]),
+        "another order": _tf_compat.PerReplica((*rest, first)),
+        "fewer devices": _tf_compat.PerReplica((first, rest[0])),
+        "the same device twice": values[0],
+    }[where]
+    if where == "the same device twice":
+      values = [_tf_compat.PerReplica((first, first)),
+                _tf_compat.PerReplica((rest[0], rest[0]))]
+    pairs = [(value, destinations) for value in values]
+    with no_logs(self):
+      ours = test_util.run("eager", lambda: ops.batch_reduce(MEAN, pairs))
+    self.assertEqual(ours, test_util.run(
+        "eager", lambda: tf.distribute.ReductionToOneDevice().batch_reduce(
+            MEAN, pairs)))
+
+  def test_in_one_batch_with_all_reduces(self):
+    ops = tf_cdops.MultiWorkerAllReduce(all_reduce_spec="xring", num_packs=1)
+    (a, b, c), there = vectors([2, 3, 4]), "/cpu:1"
+    results = ops.batch_reduce(SUM, [(a, a), (b, there), (c, c)])
+    self.assertEqual(
+        [r.arrays for r in test_util.run("eager", lambda: results)],
+        [sums([a])[0], sums([b])[0][:1], sums([c])[0]])
+
+  def test_batches_on_different_devices(self):
+    ops = tf_cdops.MultiWorkerAllReduce(all_reduce_spec="rechd", num_packs=1)
+    values = [*vectors([2], 2), *vectors([3], 3), *vectors([4], 2)]
+    results = batch_reduce(ops, SUM, values)
+    self.assertEqual(arrays(results), sums(values))
+
+
+class WithoutDeviceTest(parameterized.TestCase):
+  """A distributed batch, passed into a tf.function, has no devices."""
+
+  @parameterized.parameters(
+      tf_cdops.NcclAllReduce(), tf_cdops.AllReduceCrossDeviceOps("rechd"),
+      *(tf_cdops.MultiWorkerAllReduce(all_reduce_spec=spec, num_packs=packs)
+        for spec, packs in ((("pscpu/pscpu", 2, -1), 0), ("xring#3", 2),
+                            ("collective", 1), ("auto", 0),
+                            ("ps:8:hierarchical_copy", 5))),
+      tf_cdops.MultiWorkerAllReduce(all_reduce_spec="ps/xring",
+                                    topology=PAIRED))
+  def test_batch_of_a_dataset(self, ops):
+    strategy = strategy_of(ops)
+    count = 2 * REPLICAS
+    dataset = tf.data.Dataset.from_tensor_slices({
+        "matrix": np.arange(3.0 * count, dtype="f").reshape([count, 3]),
+        "vector": np.arange(count, dtype="d"),
+        "empty": np.zeros([count, 0], "f")})
+    dataset = dataset.batch(count, drop_remainder=True)
+    batch = next(iter(strategy.experimental_distribute_dataset(dataset)))
+    devices = []
+    @tf.function
+    def step(batch: Any) -> Any:
+      values = [batch[name] for name in ("matrix", "vector", "empty")]
+      self.assertEqual({v.device for value in values for v in value.values},
+                       {""})
+      results = strategy.extended.batch_reduce_to(
+          SUM, [(value, value) for value in values])
+      devices.extend([v.device for v in r.values] for r in results)
+      return [r.values for r in results]
+    with strategy.scope():
+      matrix, vector, empty = step(batch)
+    rows = np.arange(3.0 * count).reshape([REPLICAS, 2, 3]).sum(0).tolist()
+    self.assertEqual([v.numpy().tolist() for v in matrix], [rows] * REPLICAS)
+    self.assertEqual([v.numpy().tolist() for v in vector],
+                     [[12.0, 16.0]] * REPLICAS)
+    self.assertEqual([v.shape for v in empty], [(2, 0)] * REPLICAS)
+    self.assertEqual(devices, [DEVICES] * 3)
+
+  def test_slices_passed_into_a_function(self):
+    ops = tf_cdops.MultiWorkerAllReduce()
+    strategy = strategy_of(ops, 2)
+    value = test_util.per_replica_slices(
+        ([[1.0]], [2], [3, 1]), ([[2.0], [3.0]], [0, 2], [3, 1]))
+    @tf.function
+    def step(value: Any) -> Any:
+      (result,) = strategy.extended.batch_reduce_to(SUM, [(value, value)])
+      return [tf.convert_to_tensor(part) for part in result.values]
+    with strategy.scope():
+      self.assertEqual([part.numpy().tolist() for part in step(value)],
+                       [[[2.0], [0.0], [4.0]]] * 2)
+
+
+class NcclTest(parameterized.TestCase):
+
+  def test_falls_back_with_one_warning_that_says_why(self):
+    ops = tf_cdops.NcclAllReduce(num_packs=2)
+    values = vectors([3, 1])
+    with self.assertLogs("absl", logging.WARNING) as logs:
+      for _ in range(3):
+        self.assertEqual(arrays(batch_reduce(ops, SUM, values)), sums(values))
+        self.assertEqual(arrays([ops.reduce(SUM, values[0], values[0])]),
+                         sums(values[:1]))
+      traced(lambda: batch_reduce(ops, SUM, vectors([3, 1], 2)))
+    self.assertLen(logs.records, 1)
+    self.assertRegex(
+        logs.records[0].getMessage(),
+        r"^NcclAllReduce reduces on one device instead: nccl needs GPU devices "
+        r"only; use .*'xring'")
+
+  def test_one_replica_is_no_reason_to_warn(self):
+    with no_logs(self):
+      value = each(float, 1)
+      self.assertEqual(
+          float(tf_cdops.NcclAllReduce().reduce(SUM, value, value)), 1.0)
+
+  @parameterized.parameters(
+      lambda: tf_cdops.AllReduceCrossDeviceOps(),
+      lambda: tf_cdops.AllReduceCrossDeviceOps("xring:8:nccl/ps"),
+      lambda: tf_cdops.MultiWorkerAllReduce(all_reduce_spec="psgpu"))
+  def test_other_classes_raise_where_gpus_are_needed(self, build):
+    ops, value = build(), vectors([3])[0]
+    need = (r"`algorithm` \('\S+'\) can't run on \S*CPU:0, .* and 1 more: "
+            r"\w+ needs GPU devices only; use 'ps', 'xring' or 'rechd'")
+    with self.assertRaisesRegex(ValueError, need):
+      ops.reduce(SUM, value, value)
+    strategy = strategy_of(ops)
+    @tf.function
+    def step() -> Any:
+      return strategy.run(
+          lambda: tf.distribute.get_replica_context().all_reduce(
+              SUM, tf.ones([3])))
+    with self.assertRaisesRegex(ValueError, need):
+      step()
+
+  def test_one_replica_is_no_reason_to_raise(self):
+    value = each(float, 1)
+    ops = tf_cdops.AllReduceCrossDeviceOps()
+    self.assertEqual(float(ops.reduce(SUM, value, value)), 1.0)
+
+
+class PackingTest(parameterized.TestCase):
+
+  def packs(self, values: Callable[[], list[Any]], options: Any = None,
+            **kwargs: Any) -> int:
+    """Counts packs: "ps" emits one sum, on one device, for each."""
+    ops = tf_cdops.MultiWorkerAllReduce(all_reduce_spec="ps", **kwargs)
+    emitted = traced(lambda: batch_reduce(ops, SUM, values(), options))
+    return len(kind(emitted, "AddN"))
+
+  @parameterized.parameters(
+      (0, 64, 8), (1, 0, 1), (1, 64, 2), (1, 48, 3), (1, 16, 8), (1, 1, 8),
+      (3, 0, 3), (3, 64, 3), (3, 32, 4), (9, 0, 8))
+  def test_options_cap_packs(self, num_packs, cap, expected):
+    options = tf.distribute.experimental.CommunicationOptions(
+        bytes_per_pack=cap)
+    self.assertEqual(self.packs(lambda: vectors([4] * 8), options,
+                                num_packs=num_packs), expected)
+
+  def test_options_of_a_strategys_call_cap_packs(self):
+    ops = tf_cdops.MultiWorkerAllReduce(all_reduce_spec="ps", num_packs=1)
+    strategy = strategy_of(ops)
+    def emit(cap: int) -> Any:
+      values = vectors([4] * 8)
+      return strategy.extended.batch_reduce_to(
+          SUM, [(v, v) for v in values],
+          tf.distribute.experimental.CommunicationOptions(bytes_per_pack=cap))
+    self.assertLen(kind(traced(lambda: emit(0)), "AddN"), 1)
+    self.assertLen(kind(traced(lambda: emit(64)), "AddN"), 2)
+
+  def test_a_pack_is_joined_once_on_each_device(self):
+    ops = tf_cdops.MultiWorkerAllReduce(all_reduce_spec="ps", num_packs=1)
+    emitted = traced(lambda: batch_reduce(ops, SUM, vectors([4] * 8)))
+    self.assertCountEqual([op.device for op in kind(emitted, "ConcatV2")],
+                          DEVICES)
+
+
+class EagerTest(parameterized.TestCase):
+
+  @parameterized.parameters("ps", "xring#2", "collective", "auto")
+  def test_repeated_batch_plans_nothing_anew(self, spec):
+    ops = tf_cdops.MultiWorkerAllReduce(all_reduce_spec=spec, num_packs=1)
+    values = vectors([5, 3, 8])
+    batch_reduce(ops, SUM, values)
+    before = execution.checked_plan.cache_info()
+    for _ in range(3):
+      batch_reduce(ops, SUM, values)
+    after = execution.checked_plan.cache_info()
+    self.assertEqual((after.misses, after.hits),
+                     (before.misses, before.hits + 3))
+    self.assertIsNotNone(after.maxsize)
+
+  @parameterized.product(spec=ALONE, replicas=(2, 3))
+  def test_results_say_where_they_are(self, spec, replicas):
+    values = vectors([5, 1], replicas)
+    for result in batch_reduce(make(spec), SUM, values):
+      self.assertEqual([part.device for part in result.values],
+                       virtual_devices.names(replicas))
+      self.assertEqual([part.backing_device for part in result.values],
+                       virtual_devices.names(replicas))
+
+  @parameterized.parameters("float16", "bfloat16", "float32", "float64",
+                            "int32", "int64", "complex64", "complex128")
+  def test_collective_sums(self, dtype):
+    value = contract.numbers(3, dtype)
+    result = make("collective").reduce(SUM, value, value)
+    self.assertEqual({part.dtype.name for part in result.values}, {dtype})
+    self.assertEqual(arrays([result]), [[[6, 12, 18]] * 3])
+
+  def test_collective_says_what_it_cannot_sum(self):
+    value = contract.numbers(3, "uint8")
+    with self.assertRaisesRegex(
+        ValueError, "collective can't sum uint8; it sums float16, .*: cast"):
+      make("collective").reduce(SUM, value, value)
+
+  def test_collective_is_quiet_about_many_shapes(self):
+    values = vectors(list(range(1, 12)), 2)
+    with no_logs(self):
+      results = batch_reduce(make("collective", num_packs=0), SUM, values)
+    self.assertEqual(arrays(results), sums(values))
+
+
+class OptionsTest(parameterized.TestCase):
+
+  def attributes(self, implementation: str, **kwargs: Any) -> set[Any]:
+    """Returns the hints and timeouts of the collective ops of a batch."""
+    options = tf.distribute.experimental.CommunicationOptions(
+        implementation=tf.distribute.experimental.CommunicationImplementation[
+            implementation], **kwargs)
+    emitted = kind(traced(lambda: batch_reduce(
+        make("collective"), SUM, vectors([3, 5]), options)),
+                   "CollectiveReduceV2")
+    self.assertLen(emitted, REPLICAS)
+    return {(op.get_attr("communication_hint").decode(),
+             op.get_attr("timeout_seconds")) for op in emitted}
+
+  @parameterized.parameters(
+      ("AUTO", {}, ("auto", 600.0)),
+      ("RING", {"timeout_seconds": 7.5}, ("ring", 7.5)),
+      ("RING", {"timeout_seconds": 20}, ("ring", 20.0)))
+  def test_reach_the_collective_ops(self, implementation, kwargs, expected):
+    self.assertEqual(self.attributes(implementation, **kwargs), {expected})
+
+  def test_nccl_is_ignored_on_cpus(self):
+    self.assertEqual(self.attributes("NCCL"), {("auto", 600.0)})
+    options = tf.distribute.experimental.CommunicationOptions(
+        implementation=(
+            tf.distribute.experimental.CommunicationImplementation.NCCL))
+    values = vectors([3, 5])
+    self.assertEqual(
+        arrays(batch_reduce(make("collective"), SUM, values, options)),
+        sums(values))
+
+
+class ReplicaContextTest(parameterized.TestCase):
+
+  @parameterized.product(axis=(0, 1, -1), spec=("pscpu/pscpu#2", "collective"))
+  def test_gathers_different_lengths(self, axis, spec):
+    strategy = strategy_of(tf_cdops.MultiWorkerAllReduce(
+        all_reduce_spec=spec), 3)
+    tensors = [np.arange(2.0 * n).reshape([n, 2] if axis == 0 else [2, n])
+               for n in (1, 3, 2)]
+    expected = np.concatenate(tensors, axis).tolist()
+    value = virtual_devices.per_replica(tensors)
+    self.assertEqual(strategy.gather(value, axis).numpy().tolist(), expected)
+    @tf.function
+    def step(value: Any) -> Any:
+      return strategy.run(
+          lambda x: tf.distribute.get_replica_context().all_gather(x, axis),
+          (value,))
+    self.assertEqual(arrays([step(value)]), [[expected] * 3])
+
+  def gradients(self, ops: Any, reduce_op: Any) -> list[Any]:
+    """Returns d(f)/d(x, y) on each replica, through an all-reduce."""
+    strategy = strategy_of(ops)
+    def replica_step() -> Any:
+      context = tf.distribute.get_replica_context()
+      number = tf.cast(context.replica_id_in_sync_group, tf.float32) + 1.0
+      x, y = number * [1.0, 2.0, 3.0], number * 2.0
+      with tf.GradientTape() as tape:
+        tape.watch((x, y))
+        sum_x, sum_y = context.all_reduce(reduce_op, (x * x, y * number))
+        loss = tf.reduce_sum(sum_x * number) + sum_y * sum_y
+      return tape.gradient(loss, (x, y))
+    results = strategy.run(tf.function(replica_step))
+    return [arrays([result])[0] for result in results]
+
+  @parameterized.product(spec=ALONE + ("pscpu/pscpu#2", "ps/xring#3"),
+                         reduce_op=(SUM, MEAN))
+  def test_gradients_are_those_of_tensorflow(self, spec, reduce_op):
+    ours = self.gradients(make(spec), reduce_op)
+    self.assertEqual(ours, self.gradients(
+        tf.distribute.ReductionToOneDevice(), reduce_op))
+    # d(sum over replicas of f)/dx = (1 + 2 + 3 + 4) * 2x for SUM.
+    self.assertEqual(ours[0][0][0], 20.0 if reduce_op == SUM else 5.0)
+
+  @parameterized.parameters("collective", "xring")
+  def test_in_a_loop_in_a_function(self, spec):
+    strategy = strategy_of(make(spec))
+    @tf.function
+    def steps(x: Any) -> Any:
+      for _ in tf.range(5):
+        x = strategy.run(
+            lambda x: tf.distribute.get_replica_context().all_reduce(MEAN, x)
+            * 2.0, (x,))
+      return x
+    value = vectors([3])[0]
+    self.assertEqual(arrays([steps(value)]),
+                     [[[250 * 32.0, 251 * 32.0, 252 * 32.0]] * REPLICAS])
+
+
+class CopyTest(parameterized.TestCase):
+
+  @parameterized.parameters(
+      (lambda: tf_cdops.AllReduceCrossDeviceOps(),
+       "AllReduceCrossDeviceOps('nccl', num_packs=1, "
+       "agg_small_grads_max_bytes=0, agg_small_grads_max_group=10, "
+       "sparse='gather')"),
+      (lambda: tf_cdops.AllReduceCrossDeviceOps(
+          [("xring", 2, 65536), ("ps",)], 0, 512, 5, sparse="dense"),
+       "AllReduceCrossDeviceOps('xring#2:64k:ps', num_packs=0, "
+       "agg_small_grads_max_bytes=512, agg_small_grads_max_group=5, "
+       "sparse='dense')"),
+      (lambda: tf_cdops.NcclAllReduce(3),
+       "NcclAllReduce(num_packs=3, sparse='gather')"),
+      (lambda: tf_cdops.MultiWorkerAllReduce(),
+       "MultiWorkerAllReduce(all_reduce_spec='pscpu/pscpu#2', num_packs=0, "
+       "agg_small_grads_max_bytes=0, agg_small_grads_max_group=10, "
+       "sparse='gather')"),
+      (lambda: tf_cdops.MultiWorkerAllReduce(
+          ["/cpu:0", "/cpu:1"], 0, tf_cdops.AllReduceSpecTuple("ps", 3, -1),
+          2, sparse="deduplicate", reproducible=True, self_check=True),
+       "MultiWorkerAllReduce(all_reduce_spec='ps#3', num_packs=2, "
+       "agg_small_grads_max_bytes=0, agg_small_grads_max_group=10, "
+       "sparse='deduplicate', worker_devices=('/cpu:0', '/cpu:1'), "
+       "num_gpus_per_worker=0, reproducible=True, self_check=True)"),
+      (lambda: tf_cdops.MultiWorkerAllReduce(
+          all_reduce_spec="auto", reproducible=True, topology=PAIRED),
+       "MultiWorkerAllReduce(all_reduce_spec='ps', num_packs=0, "
+       "agg_small_grads_max_bytes=0, agg_small_grads_max_group=10, "
+       f"sparse='gather', topology={PAIRED!r}, reproducible=True)"))
+  def test_repr_deep_copy_and_pickle(self, build, text):
+    original = build()
+    self.assertEqual(repr(original), text)
+    value = contract.numbers(2)
+    for duplicate in (copy.deepcopy(original),
+                      pickle.loads(pickle.dumps(original))):
+      self.assertIs(type(duplicate), type(original))
+      self.assertEqual(repr(duplicate), text)
+      # To one device, so that nccl and PAIRED, which don't fit, are no matter.
+      self.assertEqual(duplicate.reduce(SUM, value, "/cpu:3").numpy().tolist(),
+                       [3.0, 6.0, 9.0])
+
+  @parameterized.parameters(*SPECS)
+  def test_copies_of_a_used_object_work(self, spec):
+    original, values = make(spec), vectors([5, 2])
+    batch_reduce(original, SUM, values)
+    for duplicate in (copy.deepcopy(original),
+                      pickle.loads(pickle.dumps(original))):
+      self.assertEqual(arrays(batch_reduce(duplicate, SUM, values)),
+                       sums(values))
+
+
+class ThreadsTest(parameterized.TestCase):
+
+  @parameterized.product(specs=(("collective", "collective"), ("xring", "xring"),
+                                ("collective", "xring")),
+                         in_function=(False, True))
+  def test_two_strategies_do_not_disturb_each_other(self, specs, in_function):
+    """Both on the same devices, with batches of the same shapes."""
+    outcomes = [None, None]
+    start = threading.Barrier(2, timeout=60)
+    def work(which: int) -> None:
+      strategy = strategy_of(make(specs[which], num_packs=0), 3)
+      def step(number: Any) -> Any:
+        context = tf.distribute.get_replica_context()
+        mine = number * tf.cast(
+            context.replica_id_in_sync_group + 1, tf.float32)
+        return context.all_reduce(SUM, [mine, tf.fill([3], mine)])
+      run = lambda number: strategy.run(step, (number,))
+      run = tf.function(run) if in_function else run
+      start.wait()
+      outcomes[which] = [
+          arrays(run(tf.constant(float(i + 100 * which))))
+          for i in range(10)]
+    threads = [threading.Thread(target=work, args=(which,), daemon=True)
+               for which in range(2)]
+    for thread in threads:
+      thread.start()
+    for thread in threads:
+      thread.join(timeout=120)
+      self.assertFalse(thread.is_alive(), "A strategy hangs.")
+    for which, outcome in enumerate(outcomes):
+      totals = [6.0 * (i + 100 * which) for i in range(10)]
+      self.assertEqual(outcome, [[[t] * 3, [[t] * 3] * 3] for t in totals])
+
+
+class ReproducibleTest(parameterized.TestCase):
+  """With numbers whose sum depends, in its last bits, on the order."""
+
+  LENGTHS = (5, 64, 1, 33, 2)
+  COUNT = 8
+
+  def setUp(self):
+    super().setUp()
+    rng = np.random.default_rng(0)
+    # By value, replica and element.
+    self.numbers = [
+        (rng.normal(size=[self.COUNT, n])
+         * 10.0**rng.integers(-3, 4, [self.COUNT, n])).astype("float32")
+        for n in self.LENGTHS]
+
+  def bits(self, mode: str, **kwargs: Any) -> list[Any]:
+    ops = tf_cdops.MultiWorkerAllReduce(**kwargs)
+    def emit() -> list[Any]:
+      values = [virtual_devices.per_replica(list(number))
+                for number in self.numbers]
+      return [r.values[0] for r in batch_reduce(ops, SUM, values)]
+    return [result.arrays[0] for result in test_util.run(mode, emit)]
+
+  def in_replica_order(self) -> list[Any]:
+    totals = []
+    for number in self.numbers:
+      total = number[0]
+      for replica in number[1:]:
+        total = total + replica
+      totals.append(total.tolist())
+    return totals
+
+  @parameterized.product(
+      spec=("ps", "ps#3", "pscpu#5", "ps:16:pscpu#2:64:ps#200", "auto"),
+      packing=PACKINGS)
+  def test_bits_do_not_depend_on_packing_shards_or_sizes(self, spec, packing):
+    self.assertEqual(
+        self.bits("eager", all_reduce_spec=spec, reproducible=True, **packing),
+        self.in_replica_order())
+
+  @parameterized.parameters("ps#3", "auto")
+  def test_nor_on_the_mode(self, spec):
+    self.assertEqual(
+        self.bits("function", all_reduce_spec=spec, reproducible=True,
+                  num_packs=2), self.in_replica_order())
+
+  @parameterized.parameters("xring", "rechd", "hierarchical_copy")
+  def test_bits_do_depend_on_them_otherwise(self, spec):
+    """So the numbers of these tests can tell one order from another."""
+    unpacked = self.bits("eager", all_reduce_spec=spec)
+    self.assertNotEqual(unpacked, self.in_replica_order())
+    sharded = self.bits("eager", all_reduce_spec=f"{spec}#3")
+    self.assertNotEqual(unpacked, sharded)
+    for ours, in_order in zip(unpacked, self.in_replica_order(), strict=True):
+      np.testing.assert_allclose(ours, in_order, rtol=1e-3, atol=1e-3)
+
+  def test_packing_changes_bits_otherwise(self):
+    self.assertNotEqual(
+        self.bits("eager", all_reduce_spec="xring"),
+        self.bits("eager", all_reduce_spec="xring", num_packs=1))
+
+  @parameterized.parameters("xring", "rechd", "collective", "ps:1k:xring",
+                            "hierarchical_copy#2", "pscpu/pscpu", "ps/ps")
+  def test_specs_that_cannot_are_refused(self, spec):
+    with self.assertRaisesRegex(
+        ValueError, r"`reproducible` \(True\) must have algorithms that sum in "
+        r"the order of replicas, and '\S+' in `all_reduce_spec` doesn't; use "
+        r"'ps'"):
+      tf_cdops.MultiWorkerAllReduce(all_reduce_spec=spec, reproducible=True)
+
+
+class SelfCheckTest(parameterized.TestCase):
+
+  def setUp(self):
+    super().setUp()
+    # What this test registers must not stay for other tests.
+    self.enter_context(mock.patch.dict(registry._algorithms))
+
+    @tf_cdops.register_all_reduce(
+        "drops_one", description="Forgets the last replica.")
+    def drops_one(fabric: Any, values: Any, group: Any) -> Any:
+      return [fabric.add(values[:-1], place) for place in group.places]
+
+    @tf_cdops.register_all_reduce(
+        "differs", description="Is right everywhere but on the last device.")
+    def differs(fabric: Any, values: Any, group: Any) -> Any:
+      del drops_one
+      right = [fabric.add(values, place) for place in group.places]
+      return [*right[:-1], fabric.add([right[-1], values[0]],
+                                      group.places[-1])]
+
+  @parameterized.product(spec=SPECS, mode=("eager",))
+  def test_right_algorithms_pass(self, spec, mode):
+    values = [value for value in mixed_batch()]
+    ops = make(spec, self_check=True)
+    plain = make(spec)
+    for reduce_op in (SUM, MEAN):
+      self.assertEqual(
+          test_util.run(mode, lambda op=reduce_op: batch_reduce(
+              ops, op, values)),
+          test_util.run(mode, lambda op=reduce_op: batch_reduce(
+              plain, op, values)))
+
+  @parameterized.product(mode=("function", "graph"), spec=("xring", "auto"))
+  def test_right_algorithms_pass_in_graphs(self, mode, spec):
+    self.assertEqual(*[
+        test_util.run(mode, lambda kwargs=kwargs: batch_reduce(
+            tf_cdops.MultiWorkerAllReduce(all_reduce_spec=spec, **kwargs),
+            MEAN, mixed_batch())) for kwargs in ({}, {"self_check": True})])
+
+  def assert_caught(self, spec: str, values: Callable[[], list[Any]],
+                    message: str, mode: str = "eager",
+                    reduce_op: Any = SUM, **kwargs: Any) -> None:
+    ops = tf_cdops.MultiWorkerAllReduce(all_reduce_spec=spec, self_check=True,
+                                        **kwargs)
+    with self.assertRaisesRegex(tf.errors.InvalidArgumentError, message):
+      test_util.run(mode, lambda: batch_reduce(ops, reduce_op, values()))
+
+  @parameterized.product(mode=test_util.MODES, num_packs=(0, 1))
+  def test_catches_a_dropped_replica(self, mode, num_packs):
+    # Only tensors 0 and 2 are large enough for the broken algorithm.
+    self.assert_caught(
+        "ps:8:drops_one", lambda: vectors([8, 2, 6]),
+        r"tensor [02] on \S*CPU:\d, reduced by 'drops_one', isn't the sum",
+        mode, num_packs=num_packs)
+
+  @parameterized.parameters(*test_util.MODES)
+  def test_catches_one_wrong_device(self, mode):
+    self.assert_caught(
+        "differs", lambda: vectors([3]),
+        r"tensor 0 on \S*CPU:3, reduced by 'differs', isn't the sum", mode)
+
+  def test_without_it_nothing_is_noticed(self):
+    ops = tf_cdops.MultiWorkerAllReduce(all_reduce_spec="drops_one")
+    self.assertEqual(arrays(batch_reduce(ops, SUM, vectors([1]))),
+                     [[[100.0 + 200 + 300]] * 4])
+
+  @parameterized.product(
+      dtype=("float16", "bfloat16", "float32", "float64", "int8", "uint8",
+             "int32", "int64", "complex64", "complex128"),
+      reduce_op=(SUM, MEAN), replicas=(3, 8))
+  def test_every_dtype(self, dtype, reduce_op, replicas):
+    # Every replica has its share in the sum: dropping one is no rounding.
+    values = lambda: [each(lambda r: tf.cast([1, 2, 3], dtype), replicas)]
+    for spec in ("ps", "xring", "hierarchical_copy"):
+      test_util.run("eager", lambda spec=spec: batch_reduce(
+          tf_cdops.MultiWorkerAllReduce(all_reduce_spec=spec, self_check=True),
+          reduce_op, values()))
+    self.assert_caught("drops_one", values, "isn't the sum",
+                       reduce_op=reduce_op)
+
+  @parameterized.parameters("float16", "bfloat16", "float32")
+  def test_rounding_does_not_trip_it(self, dtype):
+    rng = np.random.default_rng(1)
+    values = [each(lambda r: tf.cast(rng.normal(size=500) * 10.0**(r % 4),
+                                     dtype), 8)]
+    for spec in ("xring", "rechd#3", "collective"):
+      ops = tf_cdops.MultiWorkerAllReduce(all_reduce_spec=spec,
+                                          self_check=True)
+      for reduce_op in (SUM, MEAN):
+        (result,) = batch_reduce(ops, reduce_op, values)
+        self.assertEqual(result.values[0].shape, [500])
+
+  @parameterized.product(
+      reduce_op=(SUM, MEAN), dtype=("float32", "bfloat16", "complex64"),
+      spec=("xring", "rechd"))
+  def test_inf_and_nan_do_not_trip_it(self, reduce_op, dtype, spec):
+    inf, nan, big = math.inf, math.nan, 3e38
+    rows = ([inf, nan, 1, inf, big, -big], [1, 2, 3, -inf, big, big],
+            [nan, 0, 5, 1, -big, big])
+    values = [virtual_devices.per_replica([tf.cast(r, dtype) for r in rows])]
+    ops = tf_cdops.MultiWorkerAllReduce(all_reduce_spec=spec, self_check=True)
+    (result,) = batch_reduce(ops, reduce_op, values)
+    self.assertEqual(complex(result.values[0][2].numpy()),
+                     9 if reduce_op == SUM else 3)
+
+  def test_inf_does_not_hide_a_fault_beside_it(self):
+    self.assert_caught("drops_one",
+                       lambda: [each(lambda r: [math.inf, 1.0 * r])],
+                       "tensor 0 on")
+
+  @parameterized.parameters(SUM, MEAN)
+  def test_integers_that_overflow_do_not_trip_it(self, reduce_op):
+    values = [each(lambda r: tf.constant([100, -100], tf.int8))]
+    results = [batch_reduce(tf_cdops.MultiWorkerAllReduce(
+        all_reduce_spec="xring", **kwargs), reduce_op, values)
+               for kwargs in ({}, {"self_check": True})]
+    self.assertEqual(arrays(results[0]), arrays(results[1]))
+
+
+class WorkersTest(parameterized.TestCase):
+
+  def summing_devices(self, ops: Any, replicas: int = REPLICAS) -> list[str]:
+    """Returns where a batch of one is summed; checks the sum, too."""
+    values = vectors([6], replicas)
+    self.assertEqual(arrays(batch_reduce(ops, SUM, values)), sums(values))
+    emitted = traced(lambda: batch_reduce(ops, SUM, vectors([6], replicas)))
+    return sorted(tf.DeviceSpec.from_string(op.device).device_index
+                  for op in kind(emitted, "AddN"))
+
+  @parameterized.parameters(
+      (None, [0]), (PAIRED, [0, 0, 2]), (UNEVEN, [0, 1]))
+  def test_topology_declares_virtual_workers(self, topology, where):
+    """One sum for each worker with several devices, and one across."""
+    ops = tf_cdops.MultiWorkerAllReduce(all_reduce_spec="pscpu/pscpu",
+                                        topology=topology)
+    self.assertEqual(self.summing_devices(ops), where)
+
+  def test_topology_may_have_short_names(self):
+    short = [f"/cpu:{i}" for i in range(REPLICAS)]
+    ops = tf_cdops.MultiWorkerAllReduce(
+        all_reduce_spec="pscpu/pscpu",
+        topology=tf_cdops.Topology.from_devices(short, [short[:2], short[2:]]))
+    self.assertEqual(self.summing_devices(ops), [0, 0, 2])
+
+  @parameterized.product(topology=(PAIRED, UNEVEN), spec=PAIRS)
+  def test_pairs_on_virtual_workers(self, topology, spec):
+    values = vectors([1, 7, 16])
+    ops = tf_cdops.MultiWorkerAllReduce(all_reduce_spec=spec,
+                                        topology=topology, num_packs=2)
+    self.assertEqual(arrays(batch_reduce(ops, SUM, values)), sums(values))
+
+  @parameterized.parameters(3, 5)
+  def test_topology_of_other_devices(self, replicas):
+    value = vectors([2], replicas)[0]
+    ops = tf_cdops.MultiWorkerAllReduce(topology=PAIRED)
+    with self.assertRaisesRegex(
+        ValueError, r"`topology` has the devices \[\S*CPU:0.*CPU:3'\], and the "
+        rf"values are on \[.*CPU:{replicas - 1}'\]; they must be the same"):
+      ops.reduce(SUM, value, value)
+
+  @parameterized.parameters(
+      (None, [0]),
+      (["/job:localhost"], [0]),
+      (["/job:localhost/replica:0/task:0"], [0]),
+      (["/cpu:0", "/cpu:1", "/cpu:2", "/cpu:3"], [0]))
+  def test_worker_devices_that_match(self, worker_devices, where):
+    ops = tf_cdops.MultiWorkerAllReduce(
+        worker_devices, 0, all_reduce_spec="pscpu/pscpu")
+    self.assertEqual(self.summing_devices(ops), where)
+
+  @parameterized.parameters(
+      ["/job:worker/task:0"], ["/job:localhost", "/job:worker/task:1"],
+      ["/cpu:0"], ["/cpu:0", "/cpu:1", "/cpu:2"], ["/task:1"],
+      ["/cpu:0", "/cpu:1", "/cpu:2", "/cpu:3", "/cpu:4"],
+      ["/job:localhost", "/cpu:3"])
+  def test_worker_devices_that_do_not_match(self, *worker_devices):
+    ops = tf_cdops.MultiWorkerAllReduce(list(worker_devices))
+    value = vectors([2])[0]
+    with self.assertRaisesRegex(
+        ValueError, r"`worker_devices` \(\['/.*\]\) must be the workers of the "
+        r"values' devices, which are \['/job:localhost/.*CPU:3'\]"):
+      ops.reduce(SUM, value, value)
+
+  def test_number_of_gpus_that_does_not_match(self):
+    ops = tf_cdops.MultiWorkerAllReduce(num_gpus_per_worker=2)
+    value = vectors([2])[0]
+    with self.assertRaisesRegex(
+        ValueError, r"`num_gpus_per_worker` \(2\) must be the number of GPUs of "
+        r"each worker, and one has 0: \['/job:localhost/.*CPU:3'\]"):
+      ops.reduce(SUM, value, value)
+
+
+class HistoricBugsTest(parameterized.TestCase):
+  """What was wrong in TensorFlow's classes, one test each."""
+
+  @parameterized.parameters("xring:16:ps", "ps:24:rechd#2", "ps:8:xring:24:ps")
+  def test_order_is_kept_whatever_the_sizes(self, spec):
+    values = vectors([8, 2, 6])
+    for packing in PACKINGS:
+      ops = tf_cdops.MultiWorkerAllReduce(all_reduce_spec=spec, **packing)
+      self.assertEqual(arrays(batch_reduce(ops, SUM, values)), sums(values))
+
+  @parameterized.parameters(
+      ("float32", 4, False), ("float32", 5, True), ("float64", 2, False),
+      ("float64", 3, True), ("complex64", 2, False), ("float16", 8, False))
+  def test_limits_are_bytes(self, dtype, length, is_larger):
+    ops = tf_cdops.MultiWorkerAllReduce(all_reduce_spec="ps:16:collective")
+    emitted = traced(lambda: batch_reduce(
+        ops, SUM, vectors([length], dtype=dtype)))
+    self.assertEqual(bool(kind(emitted, "CollectiveReduceV2")), is_larger)
+
+  @parameterized.parameters(*range(1, 10))
+  def test_default_spec_on_one_worker(self, replicas):
+    values = vectors([5, 1], replicas)
+    self.assertEqual(
+        arrays(batch_reduce(tf_cdops.MultiWorkerAllReduce(), SUM, values)),
+        sums(values))
+
+  def test_pair_in_several_shards(self):
+    values = vectors([1, 2, 7, 30])
+    for topology in (None, PAIRED, UNEVEN):
+      ops = tf_cdops.MultiWorkerAllReduce(all_reduce_spec="ps/xring#3",
+                                          topology=topology)
+      self.assertEqual(arrays(batch_reduce(ops, SUM, values)), sums(values))
+
+  @parameterized.product(spec=("rechd", "hierarchical_copy"),
+                         replicas=range(1, 10))
+  def test_any_number_of_devices_and_any_length(self, spec, replicas):
+    values = vectors([1, 2, 3, 7, 10], replicas)
+    self.assertEqual(arrays(batch_reduce(make(spec), SUM, values)),
+                     sums(values))
+
+  @parameterized.parameters(*ALONE)
+  def test_one_input(self, spec):
+    values = vectors([3, 5], 1)
+    self.assertEqual(arrays(batch_reduce(make(spec), SUM, values)),
+                     sums(values))
+
+  @parameterized.product(spec=ALONE + PAIRS, shape=(None, [None], [None, 2]))
+  def test_unknown_shapes(self, spec, shape):
+    def emit(length: int) -> list[Any]:
+      unknown = each(lambda r: of_unknown_shape(tf.fill(
+          [length, 2] if shape in (None, [None, 2]) else [length], 1.0 * r),
+                                                shape))
+      self.assertIsNone(unknown.values[0].shape.num_elements())
+      return batch_reduce(make(spec), SUM, [unknown])
+    for length in (5, 0):
+      (result,) = test_util.run("function", lambda n=length: emit(n))
+      self.assertEqual(
+          result.arrays, [np.full([length, 2] if shape in (None, [None, 2])
+                                  else [length], 10.0).tolist()] * REPLICAS)
+
+  @parameterized.product(spec=ALONE, unknown=((0,), (1, 3)), num_packs=(0, 1))
+  def test_shapes_that_some_replicas_do_not_know(self, spec, unknown,
+                                                 num_packs):
+    def emit() -> list[Any]:
+      values = [each(lambda r, n=n: of_unknown_shape(
+          tf.fill([n], 1.0 * r), [None] if r - 1 in unknown else [n]))
+                for n in (2, 9)]
+      return batch_reduce(make(spec, num_packs=num_packs), SUM, values)
+    self.assertEqual(
+        [result.arrays for result in test_util.run("function", emit)],
+        [[[10.0] * n] * REPLICAS for n in (2, 9)])
+
+  @parameterized.parameters(*PACKINGS)
+  def test_mixed_dtypes_pack(self, **packing):
+    values = [value for pair in zip(*[
+        vectors([3, 1, 4], dtype=dtype)
+        for dtype in ("float32", "float64", "complex64", "int64")], strict=True)
+              for value in pair]
+    ops = tf_cdops.MultiWorkerAllReduce(all_reduce_spec="xring", **packing)
+    results = batch_reduce(ops, SUM, values)
+    self.assertEqual(arrays(results), sums(values))
+    self.assertEqual([r.values[0].dtype for r in results],
+                     [v.values[0].dtype for v in values])
+
+  @parameterized.parameters(*ALONE)
+  def test_fewer_elements_than_packs(self, spec):
+    values = vectors([1, 2])
+    ops = make(spec, num_packs=5)
+    self.assertEqual(arrays(batch_reduce(ops, SUM, values)), sums(values))
+    ops = tf_cdops.MultiWorkerAllReduce(all_reduce_spec="ps", num_packs=5)
+    emitted = traced(lambda: batch_reduce(ops, SUM, vectors([1, 2])))
+    self.assertLen(kind(emitted, "AddN"), 2)
+
+  @parameterized.parameters(
+      (10, 1, 10), (10, 2, 5), (10, 3, 4), (10, 9, 2), (10, 10, 1),
+      (11, 10, 2), (12, 10, 2), (20, 10, 2), (21, 10, 3))
+  def test_group_limit_is_exact(self, count, group, packs):
+    ops = tf_cdops.MultiWorkerAllReduce(
+        all_reduce_spec="ps", agg_small_grads_max_bytes=8,
+        agg_small_grads_max_group=group)
+    # Those of 12 bytes, among the small ones, travel alone.
+    lengths = [*[2] * (count // 2), 3, *[2] * (count - count // 2), 3]
+    emitted = traced(lambda: batch_reduce(ops, SUM, vectors(lengths, 2)))
+    self.assertLen(kind(emitted, "AddN"), packs + 2)
+
+  @parameterized.parameters("pscpu/pscpu#2", "xring", "auto")
+  def test_slices_have_a_path(self, spec):
+    value = test_util.per_replica_slices(
+        ([[1.0, 2.0]], [1], [3, 2]), ([[3.0, 4.0]], [1], [3, 2]))
+    ops = tf_cdops.MultiWorkerAllReduce(all_reduce_spec=spec)
+    (result,) = batch_reduce(ops, SUM, [value])
+    for part in result.values:
+      self.assertIsInstance(part, tf.IndexedSlices)
+      self.assertEqual(tf.convert_to_tensor(part).numpy().tolist(),
+                       [[0, 0], [4, 6], [0, 0]])
+
+  @parameterized.parameters(*ALONE, *(
+      f"{a}/{b}" for a, b in itertools.product(ALONE, ALONE)))
+  def test_one_and_two_and_three_are_six(self, spec):
+    value = each(float, 3)
+    names = virtual_devices.names(3)
+    for topology in (None, tf_cdops.Topology.from_devices(
+        names, [names[:2], names[2:]])):
+      ops = tf_cdops.MultiWorkerAllReduce(all_reduce_spec=spec,
+                                          topology=topology)
+      self.assertEqual(arrays([ops.reduce(SUM, value, value)]), [[6.0] * 3])
+
+
+BAD_SPECS = (
+    ("xrng", r"`algorithm` \('xrng'\) must be one of .*Did you mean 'xring'"),
+    ("pscpu/xrng", r"'xrng'.*Did you mean 'xring'"),
+    ("Xring", r"'Xring'.*Did you mean 'xring'"),
+    ("", "empty part"),
+    ((), r"\(\(\)\) must be a text, a tuple .* or a list"),
+    ([], r"\(\[\]\) must be a text"),
+    ({}, r"\(\{\}\) must be a text"),
+    ({"xring": 1}, "must be a text"),
+    (7, r"\(7\) must be a text"),
+    (None, r"\(None\) must be a text"),
+    ("xring#0", r"shards of 'xring' \(0\) must be a whole number of at least 1"),
+    ("xring#-2", r"shards of 'xring' \(-2\)"),
+    ("xring#x", "'xring#x', which must be an algorithm's name, or the name"),
+    ("xring#1.5", "'xring#1.5', which must be"),
+    ("xring#", "'xring#', which must be"),
+    ("#2", "'#2', which must be"),
+    ("xring##2", "'xring##2', which must be"),
+    (("xring", 0), r"shards of 'xring' \(0\)"),
+    (("xring", -1, -1), r"shards of 'xring' \(-1\)"),
+    (("xring", 1.5), r"shards of 'xring' \(1.5\)"),
+    (("xring", "x"), r"shards of 'xring' \('x'\)"),
+    (("xring", True), r"shards of 'xring' \(True\)"),
+    (("xring", None), r"shards of 'xring' \(None\)"),
+    ("xring:64k:ps:64k:rechd", r"limits \(\[65536, 65536\]\) must rise"),
+    ("xring:64k:ps:1k:rechd", r"limits \(\[65536, 1024\]\) must rise"),
+    ([("xring", 1, -1), ("ps", 1, -1)], "only the last may be -1"),
+    ([("xring", 1, 64), ("ps", 1, 128)], r"last limit \(128\) must be -1"),
+    (("xring", 1, 64), r"last limit \(64\) must be -1"),
+    ("xring:0:ps", r"limit of 'xring' \(0\) must be a positive number"),
+    (("xring", 1, 0), r"limit of 'xring' \(0\)"),
+    (("xring", 1, -5), r"limit of 'xring' \(-5\)"),
+    (("xring", 1, 1.5), r"limit of 'xring' \(1.5\)"),
+    (("xring", 1, "1k"), r"limit of 'xring' \('1k'\)"),
+    ("xring:1q:ps", r"\('1q'\) must be a number of bytes such as 512, 32k"),
+    ("xring:-1:ps", r"\('-1'\) must be a number of bytes"),
+    (("xring", 1, -1, 1), r"\(\('xring', 1, -1, 1\)\) must be a tuple of one "),
+    ([("xring", 1, 64), "ps"], r"\[1\]` \('ps'\) must be a tuple of one to"),
+    ([("xring", 1, 64), ["ps"]], r"\[1\]` \(\['ps'\]\) must be a tuple"),
+    ([(1, "xring")], r"the algorithm \(1\) must be a name"),
+    ([()], r"\[0\]` \(\(\)\) must be a tuple of one to three"),
+    ("nccl:32k", "nothing follows the limit '32k'"),
+    ("xring:", "empty part"),
+    (":xring", "empty part"),
+    ("xring:64k::ps", "empty part"),
+    ("xring/", "algorithm"),
+    ("/xring", "algorithm"),
+    ("xring/ps/rechd", r"one name or a pair 'intra/inter', and has 3 parts"),
+    ("auto#2", "'auto' chooses .* it must stand alone"),
+    ("auto:1k:ps", "must stand alone"),
+    ("auto/ps", "'auto'"),
+    ("@/no/such/file.json", r"'@/no/such/file.json'\) must name a readable"),
+    ("@", "must name a readable JSON file"),
+)
+WHOLE = "must be a whole number of at least"
+NOT_WHOLE = (-1, 1.5, 2.0, "2", None, True, [1])
+
+
+class BadInputTest(parameterized.TestCase):
+
+  @parameterized.parameters(*BAD_SPECS)
+  def test_spec(self, spec, message):
+    for build in (
+        lambda: tf_cdops.AllReduceCrossDeviceOps(spec),
+        lambda: tf_cdops.AllReduceCrossDeviceOps(all_reduce_alg=spec),
+        lambda: tf_cdops.MultiWorkerAllReduce(all_reduce_spec=spec)):
+      with self.assertRaisesRegex(ValueError, message):
+        build()
+
+  @parameterized.parameters(
+      ("{", "must name a readable JSON file: "),
+      ("[]", "under the key 'all_reduce_spec'"),
+      ('{"all_reduce_spec": 3}', "under the key 'all_reduce_spec'"),
+      ('{"all_reduce_spec": "@other.json"}', "under the key"),
+      ('{"all_reduce_spec": "xring#0"}',
+       r"`all_reduce_spec, read from \S*spec.json` \('xring#0'\): the shards"),
+      ('{"all_reduce_spec": "xrng"}', "Did you mean 'xring'"))
+  def test_spec_in_a_file(self, content, message):
+    path = self.create_tempfile("spec.json", content).full_path
+    for build in (
+        lambda: tf_cdops.AllReduceCrossDeviceOps("@" + path),
+        lambda: tf_cdops.MultiWorkerAllReduce(all_reduce_spec="@" + path)):
+      with self.assertRaisesRegex(ValueError, message):
+        build()
+
+  def test_spec_in_a_file_works(self):
+    path = self.create_tempfile(
+        "spec.json", json.dumps({"all_reduce_spec": "xring:1k:ps#2"})).full_path
+    self.assertRegex(repr(tf_cdops.AllReduceCrossDeviceOps("@" + path)),
+                     r"'xring:1k:ps#2'")
+
+  @parameterized.parameters(
+      *((kind_of, name, number) for kind_of, name, number in itertools.product(
+          (tf_cdops.AllReduceCrossDeviceOps, tf_cdops.MultiWorkerAllReduce),
+          ("num_packs", "agg_small_grads_max_bytes",
+           "agg_small_grads_max_group"), NOT_WHOLE)),
+      *((tf_cdops.NcclAllReduce, "num_packs", n) for n in NOT_WHOLE),
+      *((tf_cdops.MultiWorkerAllReduce, "num_gpus_per_worker", n)
+        for n in NOT_WHOLE if n is not None),
+      (tf_cdops.AllReduceCrossDeviceOps, "agg_small_grads_max_group", 0),
+      (tf_cdops.MultiWorkerAllReduce, "agg_small_grads_max_group", 0))
+  def test_number(self, kind_of, name, number):
+    with self.assertRaisesRegex(
+        ValueError, rf"^`{name}` \({re.escape(repr(number))}\) {WHOLE} [01]"):
+      kind_of(**{name: number})
+
+  @parameterized.parameters(
+      ([], r"\(\[\]\) must be a list of device strings, one a worker, such"),
+      ("/job:worker/task:0", r"\('/job:worker/task:0'\) must be a list"),
+      (3, r"\(3\) must be a list"),
+      (["/cpu:0", "/cpu:0"], r"\(\['/cpu:0', '/cpu:0'\]\) must be distinct"),
+      (["/cpu:0", "CPU:0"], "must be distinct"),
+      (["/cpu:0", "nonsense"], r"\('nonsense'\) must be a device name; write"),
+      (["/job:worker/task:x"], "must be a device name"),
+      ([""], r"\(''\) must be a device name"),
+      ([3], r"\(3\) must be a device name"),
+      ([None], r"\(None\) must be a device name"))
+  def test_worker_devices(self, worker_devices, message):
+    with self.assertRaisesRegex(ValueError, f"^`worker_devices` {message}"):
+      tf_cdops.MultiWorkerAllReduce(worker_devices)
+
+  @parameterized.product(kind_of=CLASSES, mode=("dens", None, 3, ["dense"]))
+  def test_sparse(self, kind_of, mode):
+    with self.assertRaisesRegex(
+        ValueError, rf"`sparse` \({re.escape(repr(mode))}\) must be one of "
+        r"'gather', 'deduplicate', 'dense'\."
+        + (" Did you mean 'dense'" if mode == "dens" else "")):
+      kind_of(sparse=mode)
+
+  @parameterized.parameters(
+      ({"topology": 3}, r"`topology` \(3\) must be a tf_cdops.Topology"),
+      ({"topology": [["/cpu:0"]]}, "must be a tf_cdops.Topology"),
+      ({"topology": PAIRED, "worker_devices": ["/cpu:0"]},
+       "`topology` and `worker_devices` both group the devices; give one"))
+  def test_topology(self, kwargs, message):
+    with self.assertRaisesRegex(ValueError, message):
+      tf_cdops.MultiWorkerAllReduce(**kwargs)
+
+  @parameterized.product(kind_of=CLASSES, call=(
+      (lambda ops, v: ops.reduce("sum", v, v), "`reduce_op` .'sum'. must be"),
+      (lambda ops, v: ops.batch_reduce(SUM, 5), "must be an iterable of"),
+      (lambda ops, v: ops.batch_reduce(SUM, [(v, 5)]),
+       r"`value_destination_pairs\[0\]`: `destinations` .int: 5. must be")))
+  def test_calls_are_checked(self, kind_of, call):
+    call, message = call
+    with self.assertRaisesRegex(ValueError, message):
+      call(kind_of(), vectors([2])[0])
+
+  @parameterized.parameters(*CLASSES)
+  def test_empty_batch(self, kind_of):
+    self.assertEqual(kind_of().batch_reduce(SUM, []), [])
 
 
 if __name__ == "__main__":

@@ -68,7 +68,8 @@ class CheckedCrossDeviceOps(tf.distribute.CrossDeviceOps):
                              axis: Any, options: Any) -> Any:
     del options  # A gather is one concat; there is nothing to choose.
     devices = inputs.destination_devices(destinations)
-    joined = execution.concat_on(self._home(devices), per_replica_value.values, axis)
+    joined = execution.concat_on(self._home(devices),
+                                 per_replica_value.values, axis)
     return _tf_compat.mirrored(execution.copy_to(devices, joined))
 
   def _home(self, devices: tuple[str, ...]) -> str:
