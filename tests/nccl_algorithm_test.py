@@ -5,7 +5,6 @@ sums in the place of NCCL's ops (see nccl_graph): no NCCL kernel is run.
 """
 
 import itertools
-import unittest
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -387,7 +386,6 @@ class SeveralCallsTest(NcclTestCase):
 class SideBySideTest(NcclTestCase):
 
   # As hierarchical's documented steps say: intra's once, not once a worker.
-  @unittest.expectedFailure  # engines._emit chains all launches of a graph.
   def test_workers_do_not_wait_for_each_other(self):
     topology, arrays = gpus(2, 2), numbers(4, [7])
     traced = Trace("graph", topology, arrays,
@@ -434,24 +432,20 @@ class FunctionInFunctionTest(NcclTestCase):
     self.assert_ordered(lambda *x: self._sums(*x) + tf.cond(
         x[0][0] > 0.0, lambda: self._sums(*x), lambda: list(x)))
 
-  @unittest.expectedFailure  # engines._emit knows its own graph's launches.
   def test_function_before(self):
     inner = tf.function(self._sums, autograph=False)
     self.assert_ordered(lambda *x: inner(*x) + self._sums(*x))
 
-  @unittest.expectedFailure
   def test_function_after_that_was_traced_before(self):
     inner = tf.function(self._sums, autograph=False)
     inner.get_concrete_function(*[tf.TensorSpec([4], tf.float32)] * 2)
     self.assert_ordered(lambda *x: self._sums(*x) + inner(*x))
 
-  @unittest.expectedFailure
   def test_branch_before(self):
     self.assert_ordered(lambda *x: tf.cond(
         x[0][0] > 0.0, lambda: self._sums(*x), lambda: list(x))
                         + self._sums(*x))
 
-  @unittest.expectedFailure
   def test_loop_before(self):
     self.assert_ordered(lambda *x: list(tf.while_loop(
         lambda a, b: a[0] > 0.0, self._sums, x)) + self._sums(*x))

@@ -112,6 +112,14 @@ class RightGraphTest(GraphTestCase):
     total, = nccl_graph.run([doubled], {})
     np.testing.assert_array_equal(total, [6.0])
 
+  def test_what_is_only_waited_for_is_not_run(self):
+    handle = tf.compat.v1.placeholder(tf.resource, [])
+    fence = tf.raw_ops.VarIsInitializedOp(resource=handle)
+    outputs = tie(group("a", [gpu(0), gpu(1)], after=[fence]))
+    with tf.control_dependencies([fence]):
+      outputs = [tf.identity(output) for output in outputs]
+    self.assertLen(nccl_graph.run(outputs, {}), 2)
+
   def test_feed_that_is_not_needed(self):
     outputs = tie(group("a", [gpu(0), gpu(1)]))
     unused = tf.compat.v1.placeholder(tf.float32, [1])

@@ -28,6 +28,8 @@ class TopologyTest(parameterized.TestCase):
       ("missing replica and task are 0",
        ["/job:a/gpu:0", "/job:a/task:0/gpu:1", "/job:a/replica:0/gpu:2"],
        ((0, 1, 2),), ("/job:a/device:CPU:0",)),
+      ("a missing job is the only one there is",
+       ["/gpu:0", "/job:a/gpu:1"], ((0, 1),), ("/device:CPU:0",)),
       ("jobs", ["/job:a/gpu:0", "/job:b/gpu:0"], ((0,), (1,)),
        ("/job:a/device:CPU:0", "/job:b/device:CPU:0")),
       ("replicas", ["/job:a/replica:0/gpu:0", "/job:a/replica:1/gpu:0"],
@@ -107,10 +109,11 @@ class TopologyTest(parameterized.TestCase):
       ("cpu:0", None, r"`names` \('c'\) must be a device name; write it as "),
       ([5], None, r"`names` \(5\) must be a device name; write it as "),
       (["/cpu:0", "CPU:0"], None,
-       r"`names` \(/device:CPU:0, /device:CPU:0\) must be distinct, and "
-       r"/device:CPU:0 is there twice\."),
+       r"`names` \(.*, .*\) must be distinct, and \S*/device:CPU:0 is there "
+       r"twice\."),
       (["/cpu:0", "/job:localhost/replica:0/task:0/cpu:0"], None,
-       r"`names` \(.*\) must be distinct, and /device:CPU:0 "),
+       r"`names` \(.*, .*\) must be distinct, and \S*/device:CPU:0 is there "
+       r"twice\."),
       (_CPUS, [["/cpu:0", "/cpu:1"], ["/cpu:2"]],
        r"`workers` \(.*\) must group exactly the devices in `names` \(.*\), at "
        r"least one in each group\."),

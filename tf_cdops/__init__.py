@@ -15,6 +15,8 @@ if TYPE_CHECKING:
   from tf_cdops.algorithms.registry import all_reduce_algorithms
   from tf_cdops.algorithms.registry import register_all_reduce
   from tf_cdops.all_reducing import all_reduce
+  from tf_cdops.cluster import LocalCluster
+  from tf_cdops.cluster import multi_worker_strategy
   from tf_cdops.cross_device_ops import AllReduceCrossDeviceOps
   from tf_cdops.cross_device_ops import MultiWorkerAllReduce
   from tf_cdops.cross_device_ops import NcclAllReduce
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AllReduceCrossDeviceOps",
     "AllReduceSpecTuple",
+    "LocalCluster",
     "MultiWorkerAllReduce",
     "NcclAllReduce",
     "ReductionToOneDevice",
@@ -34,6 +37,7 @@ __all__ = [
     "all_reduce",
     "all_reduce_algorithms",
     "flags",
+    "multi_worker_strategy",
     "parse_all_reduce_spec",
     "register_all_reduce",
 ]
@@ -42,12 +46,14 @@ __all__ = [
 _HOMES = {
     "AllReduceCrossDeviceOps": "tf_cdops.cross_device_ops",
     "AllReduceSpecTuple": "tf_cdops.spec",
+    "LocalCluster": "tf_cdops.cluster",
     "MultiWorkerAllReduce": "tf_cdops.cross_device_ops",
     "NcclAllReduce": "tf_cdops.cross_device_ops",
     "ReductionToOneDevice": "tf_cdops.cross_device_ops",
     "Topology": "tf_cdops.topology",
     "all_reduce": "tf_cdops.all_reducing",
     "all_reduce_algorithms": "tf_cdops.algorithms.registry",
+    "multi_worker_strategy": "tf_cdops.cluster",
     "parse_all_reduce_spec": "tf_cdops.planning",
     "register_all_reduce": "tf_cdops.algorithms.registry",
 }

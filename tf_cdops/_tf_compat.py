@@ -7,6 +7,7 @@ Each one is here because no public name does its job. Checked with TensorFlow
 from collections.abc import Sequence
 from typing import Any
 
+import tensorflow as tf
 from tensorflow.python.distribute import device_util as _device_util
 from tensorflow.python.distribute import values as _values
 from tensorflow.python.eager import context as _context
@@ -24,6 +25,33 @@ def mirrored(values: Sequence[Any]) -> Any:
   tf.distribute never wraps a single result; callers rely on that.
   """
   return values[0] if len(values) == 1 else Mirrored(tuple(values))
+
+
+def mirrored_strategy_over(
+    devices: Sequence[str], cross_device_ops: Any,
+    input_workers: Sequence[Sequence[str]] | None) -> Any:
+  """Returns a MirroredStrategy over the devices of several workers.
+
+  Its constructor refuses these while executing eagerly, and only there: a
+  strategy made inside a graph works in eager code too. The attributes are
+  those that the eager constructor would set.
+
+  Args:
+    devices: full names, in replica order.
+    cross_device_ops: what it shall reduce with.
+    input_workers: each worker's devices, if each shall have its own input
+      pipeline; None for one pipeline on the first worker's host.
+  """
+  with tf.Graph().as_default():
+    strategy = tf.distribute.MirroredStrategy(
+        list(devices), cross_device_ops=cross_device_ops)
+  extended = strategy.extended
+  extended.experimental_enable_get_next_as_optional = True
+  if input_workers is not None:
+    extended._input_workers_devices = tuple(
+        (_device_util.get_host_for_device(names[0]), tuple(names))
+        for names in input_workers)
+  return strategy
 
 
 def full_device_name(name: str) -> str:

@@ -36,6 +36,10 @@ class ProofError(Error):
   """An algorithm that doesn't sum every replica's every element once."""
 
 
+class ClusterError(RuntimeError):
+  """A worker that can't be reached, doesn't answer, or has gone."""
+
+
 def did_you_mean(name: object, choices: Iterable[str]) -> str:
   """Returns " Did you mean 'x'?" for the nearest of `choices`, or ""."""
   near = difflib.get_close_matches(str(name), list(choices), n=2, cutoff=0.5)

@@ -12,10 +12,11 @@ from absl.flags import argparse_flags
 from tf_cdops import errors
 from tf_cdops import version
 from tf_cdops.cli import demo
+from tf_cdops.cli import worker
 
 # Each has NAME, add_arguments(parser) and run(args) -> exit code, and imports
 # TensorFlow only in run, so that --help is quick.
-_COMMANDS = (demo,)
+_COMMANDS = (demo, worker)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

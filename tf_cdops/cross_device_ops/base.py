@@ -37,6 +37,11 @@ class CheckedCrossDeviceOps(tf.distribute.CrossDeviceOps):
     pairs = inputs.pairs_to_reduce(value_destination_pairs)
     if not pairs:
       return []
+    if len(pairs[0][0].values) > 1:
+      # The base looks for single values, comparing every device to do so.
+      return self.batch_reduce_implementation(
+          reduce_op, pairs,
+          options or tf.distribute.experimental.CommunicationOptions())
     return super().batch_reduce(reduce_op, pairs, options)
 
   @_as_it_is

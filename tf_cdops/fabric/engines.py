@@ -1,9 +1,9 @@
 """TensorFlow's own all-reduce engines: its NCCL op and its collective ops.
 
 Both block until every device of the group takes part. So in eager mode they
-run inside one function, outputs are tied together lest some be pruned, and
-within a graph each all-reduce waits for the one before it: if two devices
-started two of them in different orders, both would wait for ever.
+run inside one function, outputs are tied together lest some be pruned, and on
+each device an all-reduce waits for the one before it: if two devices started
+two of them in different orders, both would wait for ever.
 """
 
 import contextlib
@@ -68,16 +68,48 @@ def _emit(engine: str, tensors: Sequence[tf.Tensor], places: tuple[str, ...],
   dtype = tensors[0].dtype
   carried = [_on(place, _to_carrier, engine, tensor)
              for tensor, place in zip(tensors, places, strict=True)]
-  launched = tf.compat.v1.get_default_graph().get_collection_ref(_LAST_LAUNCH)
-  with tf.control_dependencies(launched):
+  graph = tf.compat.v1.get_default_graph()
+  # For each place, the ops of the last all-reduce there: no place waits for
+  # an all-reduce elsewhere, so that workers go side by side.
+  last = [graph.get_collection_ref(_LAST_LAUNCH + place) for place in places]
+  before = list(dict.fromkeys(op for ops in last for op in ops))
+  with tf.control_dependencies(before):
+    fences = _fences(engine, places)
+  with tf.control_dependencies(fences or before):
     sums = _ENGINES[engine](carried, places, options)
-  launched[:] = [total.op for total in sums]
+  launched = [total.op for total in sums]
+  with tf.control_dependencies(launched):
+    fences = _fences(engine, places)
+  for ops in last:
+    ops[:] = [*launched, *fences]
   tied = []
   for total, place in zip(sums, places, strict=True):
     with tf.device(place), tf.control_dependencies(launched):
       tied.append(tf.identity(total))
   return [_on(place, _from_carrier, total, dtype)
           for total, place in zip(tied, places, strict=True)]
+
+
+def _fences(engine: str, places: Sequence[str]) -> list[tf.Operation]:
+  """Returns ops that mark a launch on each place for the functions around.
+
+  A function that is called, or a branch, has launches that this graph doesn't
+  see. But all of them use the place's handle, and TensorFlow keeps what uses
+  one handle in the order of the program. The collective ops have their tokens.
+  """
+  if engine != "nccl" or (
+      not tf.compat.v1.executing_eagerly_outside_functions()):
+    return []
+  with tf.device(None):  # They go where the handle is.
+    return [tf.raw_ops.VarIsInitializedOp(resource=_launch_handle(place)).op
+            for place in places]
+
+
+@functools.cache  # The same handle each time, or it would order nothing.
+def _launch_handle(place: str) -> tf.Tensor:
+  name = f"tf_cdops/launch{place}".replace("/", "_").replace(":", "_")
+  with tf.init_scope(), tf.device("CPU:0"):
+    return tf.raw_ops.VarHandleOp(shared_name=name, dtype=tf.float32, shape=[])
 
 
 def _nccl(tensors: Sequence[tf.Tensor], places: tuple[str, ...],

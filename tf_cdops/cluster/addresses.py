@@ -1,0 +1,110 @@
+"""What clusters are described by, made uniform: tasks and their addresses."""
+
+import collections
+import dataclasses
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from tf_cdops import errors
+
+# Jobs whose tasks hold replicas; a cluster's others (ps, evaluator) don't.
+WORKER_JOBS = ("chief", "worker")
+_FORM = ('a dict such as {"worker": ["host1:2222", "host2:2222"]}, a '
+         "tf.train.ClusterSpec, a tf_cdops.LocalCluster or a "
+         "tf.distribute.cluster_resolver.ClusterResolver")
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+  """One process of a cluster."""
+
+  job: str
+  index: int
+  address: str
+
+  @property
+  def name(self) -> str:
+    """What TensorFlow calls it, such as "/job:worker/replica:0/task:1"."""
+    return f"/job:{self.job}/replica:0/task:{self.index}"
+
+  def __str__(self) -> str:
+    return f"/job:{self.job}/task:{self.index} at {self.address}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Cluster:
+  """The tasks of a cluster, and which of them this process is, if any."""
+
+  tasks: tuple[Task, ...]
+  own: Task | None = None
+
+  @property
+  def workers(self) -> tuple[Task, ...]:
+    """The tasks that hold replicas, the chief first."""
+    return tuple(task for job in WORKER_JOBS for task in self.tasks
+                 if task.job == job)
+
+  @property
+  def others(self) -> tuple[Task, ...]:
+    """The tasks that aren't this process."""
+    return tuple(task for task in self.tasks if task != self.own)
+
+  def as_dict(self) -> dict[str, list[str]]:
+    """Returns the addresses by job, as TensorFlow takes them."""
+    jobs = collections.defaultdict(list)
+    for task in self.tasks:
+      jobs[task.job].append(task.address)
+    return dict(jobs)
+
+
+def resolve(cluster: Any) -> Cluster:
+  """Returns a cluster from any of the ways to describe one."""
+  own = (getattr(cluster, "task_type", None), getattr(cluster, "task_id", None))
+  described = cluster
+  if callable(getattr(described, "cluster_spec", None)):
+    described = described.cluster_spec()
+  if callable(getattr(described, "as_dict", None)):
+    described = described.as_dict()
+  if not isinstance(described, Mapping) or not described:
+    raise errors.InputError(f"`cluster` ({cluster!r}) must be {_FORM}.")
+  tasks = []
+  for job, addresses in described.items():
+    if isinstance(addresses, Mapping):  # A sparse job: index -> address.
+      numbered = sorted(addresses.items())
+    elif isinstance(addresses, (list, tuple)) and addresses:
+      numbered = list(enumerate(addresses))
+    else:
+      raise errors.InputError(
+          f"`cluster` has {addresses!r} for the job {job!r}, which must be a "
+          "list of addresses.")
+    for index, address in numbered:
+      split_address(address)
+      tasks.append(Task(str(job), int(index), address))
+  resolved = Cluster(tuple(tasks))
+  if not resolved.workers:
+    raise errors.InputError(
+        f"`cluster` (jobs {sorted(described)}) must have a job 'worker'.")
+  mine = [task for task in tasks if (task.job, task.index) == own]
+  return dataclasses.replace(resolved, own=mine[0] if mine else None)
+
+
+def split_address(address: Any) -> tuple[str, int]:
+  """Returns host and port of "host:port" or "[v6]:port"."""
+  host, _, port = str(address).rpartition(":")
+  if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+    raise errors.InputError(
+        f"`address` ({address!r}) must be host:port, such as 10.0.0.5:2222.")
+  return host.strip("[]"), int(port)
+
+
+def parse_text(text: str, argument: str = "cluster") -> dict[str, list[str]]:
+  """Returns a cluster from JSON, or from "host:port,host:port"."""
+  if text.lstrip().startswith("{"):
+    try:
+      parsed = json.loads(text)
+    except ValueError as error:
+      raise errors.InputError(
+          f"`{argument}` ({text!r}) isn't right JSON: {error}.") from None
+    return parsed.get("cluster", parsed)
+  return {"worker": [address.strip() for address in text.split(",")]}

@@ -1,0 +1,180 @@
+"""LocalCluster: real TensorFlow servers, as processes of this machine."""
+
+import os
+import pathlib
+import socket
+import subprocess
+import sys
+import tempfile
+from typing import Any
+
+from absl import logging
+
+from tf_cdops import errors
+from tf_cdops.cluster import addresses
+from tf_cdops.cluster import probing
+from tf_cdops.cluster import server
+
+_MAX_WORKERS = 64
+_ATTEMPTS = 3  # A free port can be taken before its server binds it.
+_STOP_SECONDS = 5.0
+_SOURCE = str(pathlib.Path(server.__file__).parents[2])
+
+
+class LocalCluster:
+  """A cluster on this machine, for trying several workers without several.
+
+  A context manager. The workers are processes of their own that end with the
+  block, with this process, or with `stop`, whichever comes first.
+
+  >>> with tf_cdops.LocalCluster(num_workers=2) as cluster:
+  ...   len(cluster.as_dict()["worker"])
+  2
+  """
+
+  def __init__(self, num_workers: int = 2, devices_per_worker: int = 1, *,
+               timeout: float = 60.0):
+    """Initializes; the workers start with `start` or `with`.
+
+    Args:
+      num_workers: how many processes.
+      devices_per_worker: logical CPU devices of each.
+      timeout: seconds within which all of them must answer.
+    """
+    for name, number in (("num_workers", num_workers),
+                         ("devices_per_worker", devices_per_worker)):
+      if isinstance(number, bool) or not isinstance(number, int) or not (
+          1 <= number <= _MAX_WORKERS):
+        raise errors.InputError(
+            f"`{name}` ({number!r}) must be from 1 to {_MAX_WORKERS}.")
+    self.num_workers = num_workers
+    self.devices_per_worker = devices_per_worker
+    self._timeout = timeout
+    self._processes: dict[int, subprocess.Popen[bytes]] = {}
+    self._cluster: addresses.Cluster | None = None
+    self._logs: tempfile.TemporaryDirectory[str] | None = None
+
+  def __enter__(self) -> "LocalCluster":
+    return self.start()
+
+  def __exit__(self, *_: Any) -> None:
+    self.stop()
+
+  def __repr__(self) -> str:
+    return f"LocalCluster({self.num_workers}, {self.devices_per_worker})"
+
+  def as_dict(self) -> dict[str, list[str]]:
+    """Returns the addresses by job, as tf.train.ClusterSpec does."""
+    return self._running().as_dict()
+
+  def target(self, task: int = 0) -> str:
+    """Returns what a tf.compat.v1.Session takes to run on a worker."""
+    return f"grpc://{self._running().tasks[task].address}"
+
+  def start(self) -> "LocalCluster":
+    """Starts the workers and waits until all answer."""
+    if self._cluster is not None:
+      raise errors.ClusterError("this LocalCluster runs already.")
+    logging.log_first_n(logging.INFO, "LocalCluster: %s", 1, server.WARNING)
+    self._logs = tempfile.TemporaryDirectory(prefix="tf_cdops_cluster_")
+    for attempt in range(1, _ATTEMPTS + 1):
+      self._cluster = addresses.resolve(
+          {"worker": [f"127.0.0.1:{port}"
+                      for port in _free_ports(self.num_workers)]})
+      try:
+        for task in range(self.num_workers):
+          self._spawn(task)
+        self._wait(self._cluster.tasks)
+        return self
+      except errors.ClusterError as error:
+        taken = "address" in str(error).lower() and "use" in str(error).lower()
+        self._stop_processes()
+        if attempt == _ATTEMPTS or not taken:
+          self.stop()
+          raise
+      except BaseException:  # Ctrl-C included: leave nothing behind.
+        self.stop()
+        raise
+    raise AssertionError("unreachable")
+
+  def restart(self, task: int) -> None:
+    """Starts a worker again on its old address, after it ended."""
+    self._running()
+    self._end(self._processes.pop(task))
+    self._spawn(task)
+    self._wait([self._running().tasks[task]])
+
+  def pid(self, task: int) -> int:
+    """Returns a worker's process number."""
+    self._running()
+    return self._processes[task].pid
+
+  def stop(self) -> None:
+    """Ends the workers. Doing so twice is no mistake."""
+    self._stop_processes()
+    self._cluster = None
+    if self._logs is not None:
+      self._logs.cleanup()
+      self._logs = None
+
+  def _running(self) -> addresses.Cluster:
+    if self._cluster is None:
+      raise errors.ClusterError(
+          "this LocalCluster doesn't run; use it in a `with` block.")
+    return self._cluster
+
+  def _spawn(self, task: int) -> None:
+    assert self._cluster is not None
+    jobs = self._cluster.as_dict()["worker"]
+    with open(self._log(task), "wb") as log:
+      self._processes[task] = subprocess.Popen(
+          [sys.executable, "-m", "tf_cdops", "worker",
+           f"--cluster={','.join(jobs)}", f"--task={task}",
+           f"--cpu_devices={self.devices_per_worker}",
+           "--until_stdin_closes"],
+          stdin=subprocess.PIPE, stdout=log, stderr=subprocess.STDOUT,
+          env=os.environ | {
+              "CUDA_VISIBLE_DEVICES": "-1",  # Its devices are CPUs.
+              "PYTHONPATH": os.pathsep.join([_SOURCE, *filter(None, sys.path)])
+          },
+          start_new_session=True)
+
+  def _wait(self, tasks: Any) -> None:
+    probing.wait(tasks, self._timeout, self._raise_if_any_ended)
+
+  def _raise_if_any_ended(self) -> None:
+    for task, process in self._processes.items():
+      if process.poll() is not None:
+        said = self._log(task).read_text(errors="replace")[-2000:].strip()
+        raise errors.ClusterError(
+            f"worker {task} ended with code {process.returncode} instead of "
+            f"answering; it said:\n{said}")
+
+  def _log(self, task: int) -> pathlib.Path:
+    assert self._logs is not None
+    return pathlib.Path(self._logs.name) / f"worker_{task}.log"
+
+  def _stop_processes(self) -> None:
+    for process in self._processes.values():
+      process.kill()  # Works for a stopped one too; servers keep nothing.
+    for process in self._processes.values():
+      self._end(process)
+    self._processes.clear()
+
+  def _end(self, process: "subprocess.Popen[bytes]") -> None:
+    process.kill()
+    if process.stdin:
+      process.stdin.close()
+    process.wait(timeout=_STOP_SECONDS)
+
+
+def _free_ports(count: int) -> list[int]:
+  """Returns ports that were free a moment ago, each another."""
+  sockets = [socket.socket() for _ in range(count)]
+  try:
+    for each in sockets:
+      each.bind(("127.0.0.1", 0))
+    return [each.getsockname()[1] for each in sockets]
+  finally:
+    for each in sockets:
+      each.close()

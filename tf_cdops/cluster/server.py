@@ -1,0 +1,84 @@
+"""Runs one task of a cluster in this process: TensorFlow's gRPC server."""
+
+import json
+import os
+import signal
+import sys
+import threading
+from typing import Any
+
+import tensorflow as tf
+
+from tf_cdops.cluster import addresses
+
+WARNING = (
+    "TensorFlow's servers have no authentication and listen on all interfaces, "
+    "whatever address is given: anyone who can reach the port can run code "
+    "here. Keep it behind a firewall.")
+
+
+def from_tf_config(environment: Any = os.environ) -> addresses.Cluster | None:
+  """Returns the cluster that TF_CONFIG describes; None if it isn't set."""
+  text = environment.get("TF_CONFIG")
+  if not text:
+    return None
+  cluster = addresses.parse_text(text, "TF_CONFIG")
+  task = json.loads(text).get("task", {})
+  return described(cluster, task.get("type"), task.get("index"))
+
+
+def described(cluster: Any, job: str | None, index: Any) -> addresses.Cluster:
+  """Returns a cluster of which this process is a task."""
+  return addresses.resolve(_Described(cluster, job, index))
+
+
+class _Described:
+  """A cluster and the own task, as a ClusterResolver gives them."""
+
+  def __init__(self, cluster: Any, task_type: str | None, index: Any):
+    self._cluster = cluster
+    self.task_type = task_type
+    self.task_id = None if index is None else int(index)
+
+  def cluster_spec(self) -> Any:
+    return self._cluster
+
+
+def serve(cluster: addresses.Cluster, num_cpus: int | None = None,
+          until_stdin_closes: bool = False) -> None:
+  """Serves as the cluster's own task until the process is told to end.
+
+  Args:
+    cluster: the addresses, and which of them is this task's.
+    num_cpus: logical CPU devices to offer; None for TensorFlow's default.
+    until_stdin_closes: end when standard input does: with the process that
+      holds its other end, however that ends.
+  """
+  task = cluster.own
+  assert task is not None
+  for number in (signal.SIGTERM, signal.SIGINT):
+    signal.signal(number, lambda *_: _end("stopped"))
+  config = tf.compat.v1.ConfigProto()
+  if num_cpus is not None:
+    config.device_count["CPU"] = num_cpus
+  server = tf.distribute.Server(
+      cluster.as_dict(), job_name=task.job, task_index=task.index,
+      protocol="grpc", config=config)
+  print(f"Serving {task} ({server.target}).", flush=True)
+  if until_stdin_closes:
+    threading.Thread(target=_end_with_stdin, daemon=True).start()
+  # Joining the server would keep Python from handling signals.
+  while True:
+    signal.pause()
+
+
+def _end_with_stdin() -> None:
+  sys.stdin.read()
+  _end()
+
+
+def _end(message: str = "") -> None:
+  """Ends the process; a TensorFlow server has no other way to stop."""
+  if message:
+    print(f"tf_cdops worker: {message}", flush=True)
+  os._exit(0)
