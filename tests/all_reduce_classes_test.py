@@ -582,7 +582,7 @@ class ThreadsTest(parameterized.TestCase):
   @parameterized.parameters(
       ("collective", "collective"), ("collective", "xring"), ("xring", "xring"))
   def test_two_strategies_do_not_disturb_each_other(self, *specs):
-    """In a process of its own: a collective that fails spoils all later ones."""
+    """In a process of its own: a collective that fails spoils later ones."""
     outcome = python_process.run_script(f"""
         import threading
         from tests import virtual_devices
@@ -630,7 +630,7 @@ class ReproducibleTest(parameterized.TestCase):
   """With numbers whose sum depends, in its last bits, on the order."""
 
   LENGTHS = (5, 64, 1, 33, 2)
-  COUNT = 8
+  COUNT = virtual_devices.COUNT
 
   def setUp(self):
     super().setUp()
@@ -641,15 +641,20 @@ class ReproducibleTest(parameterized.TestCase):
          * 10.0**rng.integers(-3, 4, [self.COUNT, n])).astype("float32")
         for n in self.LENGTHS]
 
-  def bits(self, mode: str, **kwargs: Any) -> list[Any]:
+  def bits(self, mode: str, destination: str | None = None,
+           **kwargs: Any) -> list[Any]:
+    """Returns the sums; all-reduced, unless a destination is given."""
     ops = tf_cdops.MultiWorkerAllReduce(**kwargs)
     def emit() -> list[Any]:
       # Not as constants, whose sums Grappler may do before the graph runs.
       values = [virtual_devices.per_replica([
           of_unknown_shape(replica, replica.shape) for replica in number])
                 for number in self.numbers]
-      return [r.values[0] for r in batch_reduce(ops, SUM, values)]
-    return [result.arrays[0] for result in test_util.run(mode, emit)]
+      return ops.batch_reduce(SUM, [(v, destination or v) for v in values])
+    results = test_util.run(mode, emit)
+    for result in results:
+      self.assertEqual(result.arrays, result.arrays[:1] * len(result.arrays))
+    return [result.arrays[0] for result in results]
 
   def in_replica_order(self) -> list[Any]:
     totals = []
@@ -661,18 +666,25 @@ class ReproducibleTest(parameterized.TestCase):
     return totals
 
   @parameterized.product(
-      spec=("ps", "ps#3", "pscpu#5", "ps:16:pscpu#2:64:ps#200", "auto"),
+      spec=("ps", "pscpu#5", "ps:16:pscpu#2:64:ps#20", "auto"),
       packing=PACKINGS)
   def test_bits_do_not_depend_on_packing_shards_or_sizes(self, spec, packing):
     self.assertEqual(
         self.bits("eager", all_reduce_spec=spec, reproducible=True, **packing),
         self.in_replica_order())
 
-  @parameterized.parameters("ps#3", "auto")
-  def test_nor_on_the_mode(self, spec):
+  @parameterized.product(spec=("ps", "pscpu#3"), packing=PACKINGS[::2])
+  def test_nor_on_the_mode(self, spec, packing):
+    """In a graph Grappler sorts AddN's inputs by their names."""
     self.assertEqual(
         self.bits("function", all_reduce_spec=spec, reproducible=True,
-                  num_packs=2), self.in_replica_order())
+                  **packing), self.in_replica_order())
+
+  @parameterized.parameters("eager", "function")
+  def test_nor_on_the_destination(self, mode):
+    self.assertEqual(
+        self.bits(mode, "/cpu:3", all_reduce_spec="ps", reproducible=True),
+        self.in_replica_order())
 
   @parameterized.parameters("xring", "rechd", "hierarchical_copy")
   def test_bits_do_depend_on_them_otherwise(self, spec):

@@ -21,8 +21,8 @@ def run(*args: str, **kwargs: tuple[str, ...]):
 class DemoTest(parameterized.TestCase):
 
   @parameterized.parameters(
-      # One pass over the data isn't enough to learn, eight are.
-      (1, 3, 1, "The demo FAILED."), (8, 2, 0, "The demo passed."))
+      # One pass over the data isn't enough to learn, six are.
+      (1, 3, 1, "The demo FAILED."), (6, 2, 0, "The demo passed."))
   def test_trains(self, epochs, devices, returncode, verdict):
     outcome = run("demo", f"--epochs={epochs}", f"--devices={devices}")
     self.assertEqual((outcome.returncode, outcome.stderr), (returncode, ""),
@@ -33,12 +33,11 @@ class DemoTest(parameterized.TestCase):
                             cells.pop("accuracy on held-out data"))
     self.assertEqual(float(accuracy[1]) >= 90, returncode == 0)
     self.assertRegex(cells.pop("step time, median"), r"^\d+\.\d ms$")
-    self.assertEqual(cells, {
-        "cross-device ops": "ReductionToOneDevice(reduce_to_device=None)",
+    self.assertContainsSubset({
         "replicas": str(devices),
         "all-reduced each step": "8 tensors, 172,200 bytes a replica",
         "replicas bit-identical": "yes, 26 variables compared",
-    })
+    }.items(), cells.items())
 
   @parameterized.parameters(
       (["demo", "--devices=0"],

@@ -7,6 +7,8 @@ from absl.testing import absltest
 from absl.testing import parameterized
 from tests import python_process
 
+import tf_cdops
+
 _REMEDY = (
     "install one with `pip install 'tf-cdops[cpu]'` (CPU only), "
     "`pip install 'tf-cdops[tensorflow]'` or "
@@ -120,7 +122,6 @@ class RequirementsTest(parameterized.TestCase):
                      (0, "False\n", ""))
 
   def test_unknown_name(self):
-    import tf_cdops
     with self.assertRaisesRegex(
         AttributeError, "^module 'tf_cdops' has no attribute 'Nonsense'$"):
       _ = tf_cdops.Nonsense

@@ -2,12 +2,16 @@
 
 A Keras model learns scikit-learn's handwritten digits under MirroredStrategy,
 on logical CPU devices of this machine, with tf_cdops summing the gradients.
+With --workers, the devices are those of as many TensorFlow servers.
 """
 
 import argparse
+import sys
 from typing import Any
 
 from tf_cdops import errors
+from tf_cdops import planning
+from tf_cdops.cli import isolation
 
 NAME = "demo"
 _MAX_DEVICES = 64
@@ -17,19 +21,29 @@ _LEAST_ACCURACY = 0.90
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
   parser.add_argument("--devices", type=int, default=4, metavar="N",
-                      help="number of logical CPU devices (default: 4)")
+                      help="logical CPU devices, of each worker (default: 4)")
+  parser.add_argument("--workers", type=int, default=0, metavar="N",
+                      help="worker processes; 0 for none (default: 0)")
+  parser.add_argument("--all_reduce_spec", default="auto", metavar="SPEC",
+                      help="how gradients travel (default: auto)")
   parser.add_argument("--epochs", type=int, default=15, metavar="N",
                       help="passes over the training data (default: 15)")
 
 
 def run(args: argparse.Namespace) -> int:
   """Trains, prints the table, and returns 1 if a check failed."""
-  for name, most in (("devices", _MAX_DEVICES), ("epochs", 1000)):
-    if not 1 <= getattr(args, name) <= most:
+  for name, least, most in (("devices", 1, _MAX_DEVICES),
+                            ("workers", 0, _MAX_DEVICES), ("epochs", 1, 1000)):
+    if not least <= getattr(args, name) <= most:
       raise errors.InputError(
-          f"`--{name}` ({getattr(args, name)}) must be from 1 to {most}.")
+          f"`--{name}` ({getattr(args, name)}) must be from {least} to {most}.")
+  planning.parse_all_reduce_spec(args.all_reduce_spec)
+  if args.workers and not isolation.enter_private_network():
+    print("Note: TensorFlow's servers listen on all interfaces, and this "
+          "system allows no private network for them.", file=sys.stderr)
   from tf_cdops.cli import digits  # Loads TensorFlow.
-  outcome = digits.train(args.devices, args.epochs)
+  outcome = digits.train(args.all_reduce_spec, args.devices, args.workers,
+                         args.epochs)
   ok = outcome.identical and outcome.accuracy >= _LEAST_ACCURACY
   _print_table(outcome, ok)
   return 0 if ok else 1
@@ -39,7 +53,7 @@ def _print_table(outcome: Any, ok: bool) -> None:
   import rich.console
   import rich.table
   rows = {
-      "cross-device ops": outcome.cross_device_ops,
+      "all-reduce spec": outcome.all_reduce_spec,
       "replicas": str(outcome.replicas),
       "accuracy on held-out data":
           f"{outcome.accuracy:.1%} (at least {_LEAST_ACCURACY:.0%} wanted)",

@@ -19,7 +19,7 @@ _HELD_OUT = 360
 class Outcome:
   """What the training came to."""
 
-  cross_device_ops: str
+  all_reduce_spec: str
   replicas: int
   accuracy: float
   step_seconds: float
@@ -29,7 +29,7 @@ class Outcome:
   identical: bool
 
 
-class _Recorder(tf_cdops.ReductionToOneDevice):
+class _Recorder(tf_cdops.MultiWorkerAllReduce):
   """Remembers what the last traced step asked to have reduced."""
 
   sizes: tuple[int, ...] = ()
@@ -77,25 +77,36 @@ class _Progress(tf.keras.callbacks.Callback):
     self._bar.stop()
 
 
-def train(num_devices: int, epochs: int) -> Outcome:
-  """Trains on `num_devices` logical CPU devices; must come first in a process.
+def train(spec: str, devices: int, workers: int, epochs: int) -> Outcome:
+  """Trains on logical CPU devices; must come first in a process.
 
   Args:
-    num_devices: how many replicas; TensorFlow can be told so once a process.
+    spec: how gradients travel.
+    devices: devices of each worker; TensorFlow can be told so once a process.
+    workers: processes of a `LocalCluster`; 0 for this process alone.
     epochs: passes over the training data.
 
   Returns:
     What the training came to.
   """
   tf.get_logger().setLevel("ERROR")
+  recorder = _Recorder(all_reduce_spec=spec)
+  if workers:
+    with tf_cdops.LocalCluster(workers, devices) as cluster:
+      return _train(tf_cdops.multi_worker_strategy(cluster, recorder), recorder,
+                    spec, epochs)
   tf.config.set_logical_device_configuration(
       tf.config.list_physical_devices("CPU")[0],
-      [tf.config.LogicalDeviceConfiguration()] * num_devices)
+      [tf.config.LogicalDeviceConfiguration()] * devices)
+  strategy = tf.distribute.MirroredStrategy(
+      [f"CPU:{i}" for i in range(devices)], cross_device_ops=recorder)
+  return _train(strategy, recorder, spec, epochs)
+
+
+def _train(strategy: tf.distribute.Strategy, recorder: _Recorder, spec: str,
+           epochs: int) -> Outcome:
   tf.keras.utils.set_random_seed(1)
   (x, y), (held_out_x, held_out_y) = _load()
-  recorder = _Recorder()
-  strategy = tf.distribute.MirroredStrategy(
-      [f"CPU:{i}" for i in range(num_devices)], cross_device_ops=recorder)
   with strategy.scope():
     model = _model()
   progress = _Progress(epochs)
@@ -104,7 +115,7 @@ def train(num_devices: int, epochs: int) -> Outcome:
   _, accuracy = model.evaluate(held_out_x, held_out_y, verbose=0)
   variables = [v.value for v in (*model.variables, *model.optimizer.variables)]
   return Outcome(
-      cross_device_ops=repr(tf_cdops.ReductionToOneDevice()),
+      all_reduce_spec=spec,
       replicas=strategy.num_replicas_in_sync,
       accuracy=float(accuracy),
       step_seconds=statistics.median(progress.seconds),

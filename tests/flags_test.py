@@ -1,0 +1,237 @@
+"""Tests of the flags, and of the example that is configured by them."""
+
+from typing import Any
+
+from absl import flags
+from absl.testing import absltest
+from absl.testing import parameterized
+from tests import python_process
+from tests import virtual_devices
+
+import tensorflow as tf
+
+import tf_cdops
+
+NAMES = ("cross_device_ops", "all_reduce_spec", "num_packs",
+         "agg_small_grads_max_bytes", "agg_small_grads_max_group",
+         "reduce_to_device", "worker_devices", "num_gpus_per_worker")
+WHOLE = "must be a whole number of at least"
+SPEC_AUTO = ("MultiWorkerAllReduce(all_reduce_spec='auto', num_packs=0, "
+             "agg_small_grads_max_bytes=0, agg_small_grads_max_group=10, "
+             "sparse='gather')")
+
+
+def parsed(*args: str) -> flags.FlagValues:
+  values = flags.FlagValues()
+  tf_cdops.flags.define_flags(values)
+  values(["program", *args])
+  return values
+
+
+def build(*args: str) -> Any:
+  return tf_cdops.flags.cross_device_ops_from_flags(parsed(*args))
+
+
+class FlagsTest(parameterized.TestCase):
+
+  def test_nothing_is_defined_until_asked_for(self):
+    fresh = flags.FlagValues()
+    self.assertEmpty(list(fresh))
+    for name in NAMES:
+      self.assertNotIn(name, flags.FLAGS)
+    tf_cdops.flags.define_flags(fresh)
+    self.assertContainsSubset(NAMES, list(fresh))
+
+  def test_defaults(self):
+    values = parsed()
+    self.assertEqual(values.cross_device_ops, "auto")
+    for name in NAMES[1:]:
+      self.assertIsNone(values[name].value)
+
+  @parameterized.parameters(
+      ("cross_device_ops", "nccl", "nccl"),
+      ("all_reduce_spec", "auto", (("auto", 1, -1),)),
+      ("all_reduce_spec", "XRING".lower(), (("xring", 1, -1),)),
+      ("all_reduce_spec", "nccl#2:32k:pscpu/pscpu#2",
+       (("nccl", 2, 32768), ("pscpu/pscpu", 2, -1))),
+      ("num_packs", "0", 0), ("num_packs", "3", 3),
+      ("agg_small_grads_max_bytes", "512", 512),
+      ("agg_small_grads_max_bytes", "64k", 65536),
+      ("agg_small_grads_max_bytes", "64K", 65536),
+      ("agg_small_grads_max_bytes", "2m", 2 << 20),
+      ("agg_small_grads_max_bytes", "1G", 1 << 30),
+      ("agg_small_grads_max_bytes", "0", 0),
+      ("agg_small_grads_max_group", "1", 1),
+      ("reduce_to_device", "/cpu:1", "/cpu:1"),
+      ("worker_devices", "/job:worker/task:0,/job:worker/task:1",
+       ("/job:worker/task:0", "/job:worker/task:1")),
+      ("worker_devices", "/cpu:0, /cpu:1", ("/cpu:0", "/cpu:1")),
+      ("num_gpus_per_worker", "0", 0), ("num_gpus_per_worker", "8", 8))
+  def test_parses(self, name, text, value):
+    self.assertEqual(parsed(f"--{name}={text}")[name].value, value)
+    self.assertEqual(parsed(f"--{name}", text)[name].value, value)
+
+  @parameterized.parameters(
+      ("cross_device_ops", "ncl", "should be one of <auto|multi_worker|nccl|"),
+      ("all_reduce_spec", "xrng", "'xrng'.* must be one of .*Did you mean "
+       "'xring'"),
+      ("all_reduce_spec", "", "empty part; the form is alg"),
+      ("all_reduce_spec", "nccl:32k", "nothing follows the limit '32k'"),
+      ("all_reduce_spec", "xring#0", r"shards of 'xring' \(0\) must be"),
+      ("all_reduce_spec", "ps:2k:xring:1k:ps", "must rise"),
+      ("all_reduce_spec", "@/no/such.json", "must name a readable JSON file"),
+      *((name, text, rf"`--{name}` \('{text}'\) {WHOLE} {least}")
+        for name, least in (("num_packs", 0), ("num_gpus_per_worker", 0),
+                            ("agg_small_grads_max_group", 1))
+        for text in ("-1", "x", "1.5", "")),
+      ("agg_small_grads_max_group", "0", f"{WHOLE} 1"),
+      *(("agg_small_grads_max_bytes", text,
+         rf"`agg_small_grads_max_bytes` \('{text}'\) must be a number of bytes "
+         "such as 512, 32k") for text in ("-1", "64q", "1.5k", "k", "")),
+      ("reduce_to_device", "nonsense", r"\('nonsense'\) must be a device name"),
+      ("reduce_to_device", "", "must be a device name"),
+      ("worker_devices", "/cpu:0,nonsense", r"\('nonsense'\) must be a device"),
+      ("worker_devices", "/cpu:0,", r"\(''\) must be a device name"),
+      ("worker_devices", "", "must be a device name"))
+  def test_refuses(self, name, text, message):
+    with self.assertRaisesRegex(
+        flags.IllegalFlagValueError, rf"flag --{name}=.*{message}"):
+      parsed(f"--{name}={text}")
+
+  @parameterized.parameters(
+      (),
+      ("--all_reduce_spec=nccl#2:32k:pscpu/pscpu#2", "--num_packs=0"),
+      ("--all_reduce_spec=auto", "--agg_small_grads_max_bytes=64k",
+       "--agg_small_grads_max_group=4"),
+      ("--cross_device_ops=one_device", "--reduce_to_device=/cpu:3"),
+      ("--worker_devices=/cpu:0,/cpu:1", "--num_gpus_per_worker=0"))
+  def test_written_flags_are_read_again(self, *args):
+    values = parsed(*args)
+    for again in (
+        parsed(*values.flags_into_string().splitlines()),
+        parsed(*filter(None, (values[name].serialize() for name in NAMES)))):
+      self.assertEqual({name: again[name].value for name in NAMES},
+                       {name: values[name].value for name in NAMES})
+
+  def test_spec_of_a_file(self):
+    path = self.create_tempfile(
+        "spec.json", '{"all_reduce_spec": "xring:1k:ps#2"}').full_path
+    values = parsed(f"--all_reduce_spec=@{path}")
+    self.assertEqual(str(values.all_reduce_spec), "xring:1k:ps#2")
+    self.assertEqual(values["all_reduce_spec"].serialize(),
+                     "--all_reduce_spec=xring:1k:ps#2")
+
+  @parameterized.parameters(
+      "alg[#shards](:limit:alg[#shards])*, such as 'xring:64k:pscpu/pscpu#2'",
+      "a number of bytes, such as 512, 64k or 1m",
+      "<auto|multi_worker|nccl|one_device>",
+      "a comma-separated list of device names",
+      "a device name, such as /gpu:0", "a whole number of at least 1")
+  def test_help_has_the_syntax(self, syntax):
+    self.assertIn(syntax, " ".join(parsed().get_help().split()))
+
+
+class CrossDeviceOpsFromFlagsTest(parameterized.TestCase):
+
+  @parameterized.parameters(
+      ((), SPEC_AUTO),
+      (("--cross_device_ops=auto",), SPEC_AUTO),
+      (("--all_reduce_spec=ps",), SPEC_AUTO.replace("auto", "ps")),
+      (("--cross_device_ops=multi_worker",),
+       SPEC_AUTO.replace("auto", "pscpu/pscpu#2")),
+      (("--cross_device_ops=multi_worker", "--all_reduce_spec=xring:64k:ps#2",
+        "--num_packs=2", "--agg_small_grads_max_bytes=1k",
+        "--agg_small_grads_max_group=3", "--worker_devices=/cpu:0,/cpu:1",
+        "--num_gpus_per_worker=0"),
+       "MultiWorkerAllReduce(all_reduce_spec='xring:64k:ps#2', num_packs=2, "
+       "agg_small_grads_max_bytes=1024, agg_small_grads_max_group=3, "
+       "sparse='gather', worker_devices=('/cpu:0', '/cpu:1'), "
+       "num_gpus_per_worker=0)"),
+      (("--cross_device_ops=nccl",),
+       "NcclAllReduce(num_packs=1, sparse='gather')"),
+      (("--cross_device_ops=nccl", "--num_packs=0"),
+       "NcclAllReduce(num_packs=0, sparse='gather')"),
+      (("--cross_device_ops=one_device",),
+       "ReductionToOneDevice(reduce_to_device=None)"),
+      (("--cross_device_ops=one_device", "--reduce_to_device=/cpu:3"),
+       "ReductionToOneDevice(reduce_to_device='/cpu:3')"))
+  def test_builds(self, args, text):
+    ops = build(*args)
+    self.assertEqual(repr(ops), text)
+    value = virtual_devices.per_replica([1.0, 2.0])
+    (result,) = ops.batch_reduce(tf.distribute.ReduceOp.SUM, [(value, value)])
+    self.assertEqual([float(part) for part in result.values], [3.0, 3.0])
+
+  @parameterized.parameters(
+      (("nccl", "--all_reduce_spec=ps"),
+       r"`--all_reduce_spec` \(ps\) has no meaning with --cross_device_ops="
+       "nccl; leave it out, or use --cross_device_ops=auto or multi_worker"),
+      (("nccl", "--agg_small_grads_max_bytes=1k"),
+       r"`--agg_small_grads_max_bytes` \(1024\) has no meaning with"),
+      (("nccl", "--worker_devices=/cpu:0"), "`--worker_devices` .* no meaning"),
+      (("one_device", "--num_packs=0"),
+       r"`--num_packs` \(0\) has no meaning with --cross_device_ops=one_device;"
+       " .* --cross_device_ops=auto or multi_worker or nccl"),
+      (("one_device", "--num_gpus_per_worker=1"), "`--num_gpus_per_worker`"),
+      (("auto", "--reduce_to_device=/cpu:0"),
+       "`--reduce_to_device` .* --cross_device_ops=one_device"),
+      (("multi_worker", "--reduce_to_device=/cpu:0"), "`--reduce_to_device`"),
+      (("auto", "--worker_devices=/cpu:0,CPU:0"), "must be distinct"),
+      (("one_device", "--reduce_to_device=/gpu:7"),
+       r"`reduce_to_device` \('/gpu:7'\) must be a device of this program"))
+  def test_refuses(self, args, message):
+    tf.config.list_logical_devices()  # Before that, devices aren't known.
+    choice, *others = args
+    with self.assertRaisesRegex(ValueError, message):
+      build(f"--cross_device_ops={choice}", *others)
+
+  def test_values_set_by_a_program(self):
+    values = parsed()
+    values.all_reduce_spec = "xring#2"
+    values.num_packs = 3
+    self.assertStartsWith(
+        repr(tf_cdops.flags.cross_device_ops_from_flags(values)),
+        "MultiWorkerAllReduce(all_reduce_spec='xring#2', num_packs=3")
+    values.num_packs = -3
+    with self.assertRaisesRegex(ValueError, rf"`num_packs` \(-3\) {WHOLE} 0"):
+      tf_cdops.flags.cross_device_ops_from_flags(values)
+
+
+class ExampleTest(parameterized.TestCase):
+
+  def run_example(self, *args: str) -> Any:
+    return python_process.run(
+        str(python_process.ROOT / "examples" / "train_with_flags.py"), *args)
+
+  @parameterized.parameters(
+      (("--all_reduce_spec=xring:64k:ps", "--num_packs=2", "--devices=3"),
+       "MultiWorkerAllReduce(all_reduce_spec='xring:64k:ps', num_packs=2, ", 3),
+      (("--cross_device_ops=nccl",), "NcclAllReduce(num_packs=1, ", 4))
+  def test_trains(self, args, ops, replicas):
+    outcome = self.run_example("--steps=40", *args)
+    self.assertEqual(outcome.returncode, 0, outcome.stderr)
+    first, *rest = outcome.stdout.splitlines()
+    self.assertStartsWith(first, f"cross-device ops: {ops}")
+    self.assertEqual(rest[0], f"replicas: {replicas}")
+    # What it printed is what the data were made from.
+    self.assertEqual(rest[-1], "weights: [2.0, -1.0, 0.5], bias: 3.0")
+
+  @parameterized.parameters(
+      (("--all_reduce_spec=xrng",),
+       r"^FATAL Flags parsing error: flag --all_reduce_spec=xrng: .*"
+       r"Did you mean 'xring'\?$"),
+      (("--cross_device_ops=nccl", "--all_reduce_spec=ps"),
+       r"^`--all_reduce_spec` \(ps\) has no meaning with"))
+  def test_says_what_is_wrong(self, args, message):
+    outcome = self.run_example(*args)
+    self.assertEqual(outcome.returncode, 1, outcome.stderr)
+    self.assertEmpty(outcome.stdout)
+    said = [line for line in outcome.stderr.splitlines()
+            if "must be one of" in line or "has no meaning" in line]
+    self.assertLen(said, 1, outcome.stderr)
+    self.assertRegex(said[0], message)
+    self.assertNotIn("Traceback", outcome.stderr)
+
+
+if __name__ == "__main__":
+  absltest.main()
