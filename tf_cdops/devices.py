@@ -15,11 +15,17 @@ def check_present(name: str, argument: str) -> None:
   A v1 graph is left alone: only its session knows its devices. So is a
   process whose devices aren't fixed yet, since asking would fix them.
   """
-  wanted = device_names.parse(name, argument)
-  if not (tf.compat.v1.executing_eagerly_outside_functions()
-          and _tf_compat.tensorflow_has_started()):
+  fixed = (tf.compat.v1.executing_eagerly_outside_functions()
+           and _tf_compat.tensorflow_has_started())
+  available = ([device.name for device in tf.config.list_logical_devices()]
+               if fixed else [])
+  try:
+    wanted = device_names.parse(name, argument)
+  except errors.DeviceError as error:
+    there = f" There are {', '.join(available)}." if available else ""
+    raise errors.DeviceError(f"{error}{there}") from None
+  if not fixed:
     return
-  available = [device.name for device in tf.config.list_logical_devices()]
   local = device_names.DeviceName(job="localhost", replica=0, task=0)
   if not any(wanted.admits(device_names.parse(there).filled(local))
              for there in available):

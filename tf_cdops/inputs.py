@@ -12,7 +12,6 @@ import numpy as np
 import tensorflow as tf
 
 from tf_cdops import _tf_compat
-from tf_cdops import device_names
 from tf_cdops import devices
 from tf_cdops import errors
 from tf_cdops import planning
@@ -39,7 +38,6 @@ def check_destinations(destinations: Any) -> None:
     raise errors.InputError(
         f"`destinations` ({_brief(destinations)}) must be {_DESTINATIONS}.")
   if isinstance(destinations, str):
-    device_names.parse(destinations, "destinations")
     devices.check_present(destinations, "destinations")
   elif isinstance(destinations, tf.distribute.DistributedValues):
     if not destinations.values:

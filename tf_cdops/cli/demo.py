@@ -14,7 +14,7 @@ from tf_cdops import planning
 from tf_cdops.cli import isolation
 
 NAME = "demo"
-_MAX_DEVICES = 64
+_MAX_DEVICES = 16
 # The check that the demo makes: a run below this has learnt nothing.
 _LEAST_ACCURACY = 0.90
 

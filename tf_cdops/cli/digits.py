@@ -34,14 +34,14 @@ class _Recorder(tf_cdops.MultiWorkerAllReduce):
 
   sizes: tuple[int, ...] = ()
 
-  def batch_reduce_implementation(self, reduce_op: Any,
-                                  value_destination_pairs: Any,
-                                  options: Any) -> list[Any]:
-    self.sizes = tuple(
-        value.values[0].shape.num_elements() * value.values[0].dtype.size
-        for value, _ in value_destination_pairs)
-    return super().batch_reduce_implementation(
-        reduce_op, value_destination_pairs, options)
+  def batch_reduce(self, reduce_op: Any, value_destination_pairs: Any,
+                   options: Any = None) -> list[Any]:
+    pairs = list(value_destination_pairs)
+    # Keras gives a single replica's values as they are.
+    firsts = [getattr(value, "values", (value,))[0] for value, _ in pairs]
+    self.sizes = tuple(first.shape.num_elements() * first.dtype.size
+                       for first in firsts)
+    return super().batch_reduce(reduce_op, pairs, options)
 
 
 class _Progress(tf.keras.callbacks.Callback):
@@ -110,13 +110,17 @@ def _train(strategy: tf.distribute.Strategy, recorder: _Recorder, spec: str,
   with strategy.scope():
     model = _model()
   progress = _Progress(epochs)
-  model.fit(x, y, batch_size=_BATCH, epochs=epochs, verbose=0,
+  # Keras averages the first batch over the replicas: it must divide evenly.
+  replicas = strategy.num_replicas_in_sync
+  batch = replicas * max(1, _BATCH // replicas)
+  model.fit(x, y, batch_size=batch, epochs=epochs, verbose=0,
             callbacks=[progress])
-  _, accuracy = model.evaluate(held_out_x, held_out_y, verbose=0)
+  _, accuracy = model.evaluate(held_out_x, held_out_y, batch_size=batch,
+                               verbose=0)
   variables = [v.value for v in (*model.variables, *model.optimizer.variables)]
   return Outcome(
       all_reduce_spec=spec,
-      replicas=strategy.num_replicas_in_sync,
+      replicas=replicas,
       accuracy=float(accuracy),
       step_seconds=statistics.median(progress.seconds),
       tensors=len(recorder.sizes),

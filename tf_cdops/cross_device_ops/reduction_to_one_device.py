@@ -6,7 +6,6 @@ from absl import logging
 import tensorflow as tf
 
 from tf_cdops import _tf_compat
-from tf_cdops import device_names
 from tf_cdops import devices as devices_lib
 from tf_cdops import errors
 from tf_cdops import execution
@@ -51,7 +50,6 @@ class ReductionToOneDevice(base.CheckedCrossDeviceOps):
           f"`accumulation_fn` ({accumulation_fn!r}) must be a function of a "
           "list of tensors, for example tf.math.add_n.")
     if reduce_to_device is not None:
-      device_names.parse(reduce_to_device, "reduce_to_device")
       devices_lib.check_present(reduce_to_device, "reduce_to_device")
     self.reduce_to_device = reduce_to_device
     self.accumulation_fn = accumulation_fn or tf.math.add_n
