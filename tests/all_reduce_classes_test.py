@@ -577,28 +577,24 @@ class CopyTest(parameterized.TestCase):
                        sums(values))
 
 
-class ThreadsTest(parameterized.TestCase):
+class ThreadsTest(absltest.TestCase):
 
-  @parameterized.parameters(
-      ("collective", "collective"), ("collective", "xring"), ("xring", "xring"))
-  def test_two_strategies_do_not_disturb_each_other(self, *specs):
+  def test_two_strategies_do_not_disturb_each_other(self):
     """In a process of its own: a collective that fails spoils later ones."""
-    outcome = python_process.run_script(f"""
+    outcome = python_process.run_script("""
         import threading
         from tests import virtual_devices
         import tensorflow as tf
         import tf_cdops
 
-        specs, steps = {specs!r}, 20
-        start = threading.Barrier(2, timeout=60)
-        outcomes = [[], []]
+        STEPS = 20
 
-        def work(which):
+        def work(which, spec, start, outcomes):
           # On the same devices, with batches of the same shapes.
           strategy = tf.distribute.MirroredStrategy(
               virtual_devices.names(3),
               cross_device_ops=tf_cdops.AllReduceCrossDeviceOps(
-                  specs[which], num_packs=0))
+                  spec, num_packs=0))
           def step(number):
             context = tf.distribute.get_replica_context()
             mine = number * tf.cast(
@@ -607,23 +603,30 @@ class ThreadsTest(parameterized.TestCase):
           eager = lambda number: strategy.run(step, (number,))
           for run in (eager, tf.function(eager)):
             start.wait()
-            for i in range(steps):
+            for i in range(STEPS):
               for result in run(tf.constant(float(i + 100 * which))):
-                outcomes[which] += [
-                    float(tf.reduce_max(part)) for part in result.values]
+                outcomes += [float(tf.reduce_max(part))
+                             for part in result.values]
 
-        threads = [threading.Thread(target=work, args=(which,), daemon=True)
-                   for which in range(2)]
-        for thread in threads:
-          thread.start()
-        for thread in threads:
-          thread.join(timeout=60)
-        for which, outcome in enumerate(outcomes):
-          expected = [6.0 * (i + 100 * which) for _ in range(2)
-                      for i in range(steps) for _ in range(6)]
-          print(outcome == expected)
+        for specs in (("xring", "xring"), ("collective", "xring"),
+                      ("collective", "collective")):
+          start, outcomes = threading.Barrier(2, timeout=30), ([], [])
+          threads = [threading.Thread(target=work, daemon=True, args=(
+              which, specs[which], start, outcomes[which]))
+                     for which in range(2)]
+          for thread in threads:
+            thread.start()
+          for thread in threads:
+            thread.join(timeout=30)
+          for which, outcome in enumerate(outcomes):
+            expected = [6.0 * (i + 100 * which) for _ in range(2)
+                        for i in range(STEPS) for _ in range(6)]
+            print(*specs, outcome == expected)
         """)
-    self.assertEqual(outcome.stdout, "True\nTrue\n", outcome.stderr)
+    self.assertEqual(
+        outcome.stdout.splitlines(),
+        ["xring xring True"] * 2 + ["collective xring True"] * 2
+        + ["collective collective True"] * 2, outcome.stderr)
 
 
 class ReproducibleTest(parameterized.TestCase):

@@ -48,16 +48,14 @@ def all_reduce(tensors: Sequence[Any], spec: Any = "auto", *,
   inputs.check_reduce_op(reduce_op)
   parsed = planning.parse_all_reduce_spec(spec)
   values = inputs.tensors_to_reduce(tensors)
+  if topology is not None:
+    _check_topology(topology, len(values))
   where = topology or _topology(values)
   if where is None:
     total = execution.sum_on("", values)
     if reduce_op == tf.distribute.ReduceOp.MEAN:
       total = execution.divide_on("", total, len(values))
     return execution.copy_to([""] * len(values), total)
-  if len(where.devices) != len(values):
-    raise errors.InputError(
-        f"`topology` has {len(where.devices)} devices and `tensors` "
-        f"{len(values)}; there must be one tensor a device.")
   if topology:
     values = [value if devices.of(value) == name
               else execution.copy_to([name], value)[0]
@@ -67,6 +65,18 @@ def all_reduce(tensors: Sequence[Any], spec: Any = "auto", *,
   results = execution.all_reduce(plan, [[value] for value in values], where,
                                  reduce_op, inputs.engine_options(options))
   return [result for result, in results]
+
+
+def _check_topology(topology: topology_lib.Topology, count: int) -> None:
+  if not isinstance(topology, topology_lib.Topology):
+    raise errors.InputError(
+        f"`topology` ({topology!r}) must be a tf_cdops.Topology.")
+  if len(topology.devices) != count:
+    raise errors.InputError(
+        f"`topology` has {len(topology.devices)} devices and `tensors` "
+        f"{count}; there must be one tensor a device.")
+  for name in topology.devices:
+    devices.check_present(name, "topology")
 
 
 def _topology(values: Sequence[tf.Tensor]) -> topology_lib.Topology | None:

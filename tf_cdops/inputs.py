@@ -72,6 +72,11 @@ def tensors_to_reduce(tensors: Any) -> list[tf.Tensor]:
     raise errors.InputError(
         f"`tensors` ({_brief(tensors)}) must be a list with one tensor a "
         "device.")
+  for i, tensor in enumerate(tensors):
+    if sparse.is_sparse(tensor):
+      raise errors.InputError(
+          f"`tensors[{i}]` (tf.IndexedSlices) must be dense; use "
+          "tf.convert_to_tensor, or a cross-device ops class.")
   values = [_as_tensor(tensor, f"tensors[{i}]")
             for i, tensor in enumerate(tensors)]
   _check_summable(values, "tensors")

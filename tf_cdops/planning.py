@@ -128,7 +128,10 @@ def plan(sizes: Sequence[TensorSize], topology: topology_lib.Topology,
   """
   alike = collections.defaultdict(list)
   for position, size in enumerate(sizes):
-    alike[_way(size, topology, spec, nccl), size.dtype].append(position)
+    way = _way(size, topology, spec, nccl)
+    if packing.wanted:  # The user's wish goes before a rule's.
+      way = dataclasses.replace(way, pack=False)
+    alike[way, size.dtype].append(position)
   packs = []
   for (way, _), positions in alike.items():
     for pack in _packs(positions, sizes, way, packing):

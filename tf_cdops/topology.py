@@ -40,11 +40,16 @@ class Topology:
     if not parsed:
       raise errors.DeviceError("`names` (none) must name at least one device.")
     devices = tuple(str(device) for device in parsed)
-    _check_distinct(devices, "names")
+    # A job that some names leave out is the one that the others name.
+    jobs = {device.job for device in parsed if device.job is not None}
+    default = device_names.DeviceName(
+        jobs.pop() if len(jobs) == 1 else None, 0, 0)
+    full = [device.filled(default) for device in parsed]
+    _check_distinct([str(device) for device in full], "names")
     if workers is not None:
       return cls._virtual(devices, workers)
     ranks = collections.defaultdict(list)
-    for rank, device in enumerate(parsed):
+    for rank, device in enumerate(full):
       ranks[device.worker].append(rank)
     hosts = tuple(_host(parsed[members[0]]) for members in ranks.values())
     return cls(devices, tuple(map(tuple, ranks.values())), hosts)

@@ -121,6 +121,10 @@ def register_all_reduce(
         f"`name` ({name!r}) must be letters, digits, '_', '.' or '-', begin "
         f"with a letter, and not be {RESERVED[0]!r}: '/' makes pairs, and '#', "
         "':' and '@' belong to the spec.")
+  if isinstance(device_types, str):
+    raise errors.AlgorithmError(
+        f"`device_types` ({device_types!r}) must be a list of kinds, such as "
+        "['GPU'].")
   if name in _algorithms and not override:
     raise errors.AlgorithmError(
         f"`name` ({name!r}) must not be registered already; pass "

@@ -162,10 +162,11 @@ def _to_carrier(engine: str, tensor: tf.Tensor) -> tf.Tensor:
     return tf.bitcast(tensor, _REAL[tensor.dtype])
   if tensor.dtype == tf.bfloat16:
     return tf.cast(tensor, tf.float32)
-  names = ", ".join(dtype.name for dtype in _SUMS[engine])
+  names = dict.fromkeys(dtype.name for dtype
+                        in (*_SUMS[engine], tf.bfloat16, *_REAL))
   raise errors.AlgorithmError(
-      f"{engine} can't sum {tensor.dtype.name}; it sums {names}, bfloat16 and "
-      "complex numbers: cast the values, or use another algorithm.")
+      f"{engine} can't sum {tensor.dtype.name}; it sums {', '.join(names)}: "
+      "cast the values, or use another algorithm.")
 
 
 def _from_carrier(total: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
