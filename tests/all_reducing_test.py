@@ -215,7 +215,7 @@ class BadArgumentsTest(parameterized.TestCase):
           rf"^collective can't sum {dtype}; it sums (?!.*bfloat16.*bfloat16)"
           ".*int64.*: cast the values, or use another algorithm"):
         mode(lambda: tf_cdops.all_reduce(
-            placed(*tf.ones([2, 3], dtype)), "collective", options=_OPTIONS))
+            placed(*np.ones([2, 3], dtype)), "collective", options=_OPTIONS))
 
 
 class UnmetNeedsTest(parameterized.TestCase):

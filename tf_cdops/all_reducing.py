@@ -56,13 +56,12 @@ def all_reduce(tensors: Sequence[Any], spec: Any = "auto", *,
     if reduce_op == tf.distribute.ReduceOp.MEAN:
       total = execution.divide_on("", total, len(values))
     return execution.copy_to([""] * len(values), total)
-  if topology:
-    values = [value if devices.of(value) == name
-              else execution.copy_to([name], value)[0]
-              for value, name in zip(values, topology.devices, strict=True)]
-  plan = execution.checked_plan((inputs.size_of(values[0]),), where, parsed,
+  placed = [execution.as_tensor(value, name) if devices.of(value) == name
+            else execution.copy_to([name], value)[0]
+            for value, name in zip(values, where.devices, strict=True)]
+  plan = execution.checked_plan((inputs.size_of(placed),), where, parsed,
                                 planning.Packing())
-  results = execution.all_reduce(plan, [[value] for value in values], where,
+  results = execution.all_reduce(plan, [[value] for value in placed], where,
                                  reduce_op, inputs.engine_options(options))
   return [result for result, in results]
 
@@ -79,7 +78,7 @@ def _check_topology(topology: topology_lib.Topology, count: int) -> None:
     devices.check_present(name, "topology")
 
 
-def _topology(values: Sequence[tf.Tensor]) -> topology_lib.Topology | None:
+def _topology(values: Sequence[Any]) -> topology_lib.Topology | None:
   """Returns where the values are; None if that can't be known."""
   names = devices.of_replicas(tuple(values))
   if not all(names):

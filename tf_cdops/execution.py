@@ -121,9 +121,8 @@ def all_reduce(plan: planning.Plan, replicas: Sequence[Sequence[tf.Tensor]],
               for tensors, name in zip(mine, names, strict=True)]
     sums = sharding.all_reduce(
         fabric, hierarchical.find(bucket.algorithm),
-        [fabric.place(tensor, name)
-         for tensor, name in zip(packed, names, strict=True)],
-        base.Group.of(topology, bucket.turn), bucket.shards)
+        fabric.place(packed, names), base.Group.of(topology, bucket.turn),
+        bucket.shards)
     for replica, (total, name) in enumerate(zip(sums, names, strict=True)):
       whole = fabric.tensor(total, packed[replica])
       parts = packing_lib.unpack(whole, mine[replica], name)

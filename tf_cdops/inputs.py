@@ -66,8 +66,8 @@ def value_to_reduce(value: Any) -> tf.distribute.DistributedValues:
   return distributed
 
 
-def tensors_to_reduce(tensors: Any) -> list[tf.Tensor]:
-  """Returns a list of tensors, one a device, that can be summed."""
+def tensors_to_reduce(tensors: Any) -> list[Any]:
+  """Returns a list of tensors or variables that can be summed."""
   if not isinstance(tensors, (list, tuple)) or not tensors:
     raise errors.InputError(
         f"`tensors` ({_brief(tensors)}) must be a list with one tensor a "
@@ -80,7 +80,7 @@ def tensors_to_reduce(tensors: Any) -> list[tf.Tensor]:
   values = [_as_tensor(tensor, f"tensors[{i}]")
             for i, tensor in enumerate(tensors)]
   _check_summable(values, "tensors")
-  return [tf.convert_to_tensor(value) for value in values]
+  return values
 
 
 def _check_summable(values: Sequence[Any], argument: str) -> None:
@@ -154,11 +154,12 @@ def pairs_to_reduce(pairs: Any) -> list[tuple[Any, Any]]:
   return checked
 
 
-def size_of(tensor: tf.Tensor) -> planning.TensorSize:
-  """Returns what a plan needs to know of a tensor."""
-  count = tensor.shape.num_elements()
+def size_of(replicas: Sequence[tf.Tensor]) -> planning.TensorSize:
+  """Returns what a plan needs to know of a tensor that replicas have."""
+  dtype = replicas[0].dtype
+  counts = [tensor.shape.num_elements() for tensor in replicas]
   return planning.TensorSize(
-      tensor.dtype.name, None if count is None else count * tensor.dtype.size)
+      dtype.name, None if None in counts else counts[0] * dtype.size)
 
 
 def engine_options(options: Any) -> engines.Options:

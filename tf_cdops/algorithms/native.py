@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tf_cdops.algorithms import registry
+from tf_cdops.algorithms import shuffle
 from tf_cdops.fabric import base
 
 
@@ -47,8 +48,13 @@ def collective(fabric: base.Fabric, values: Sequence[Any],
     steps: 1, opaque.
     moved: 2(p-1)n in all.
     needs: any devices.
-  `CommunicationOptions.implementation` chooses the engine.
+  `CommunicationOptions.implementation` chooses the engine. A vector whose
+  length isn't known before the graph runs is summed as "ps" does it: a
+  collective op must have the same shape each time.
 
   Reference: tf.distribute.experimental.CommunicationImplementation.
   """
+  if values[0].length is None:
+    return shuffle.broadcast(
+        fabric, fabric.add(values, shuffle.on_replicas(group)), group)
   return fabric.native_all_reduce("collective", values, group)

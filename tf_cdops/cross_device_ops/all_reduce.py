@@ -121,7 +121,7 @@ class AllReduceCrossDeviceOps(base.CheckedCrossDeviceOps):
     replicas = [[execution.as_tensor(values[r], name) for values in batch]
                 for r, name in enumerate(names)]
     plan = execution.checked_plan(
-        tuple(inputs.size_of(tensor) for tensor in replicas[0]), topology,
+        tuple(map(inputs.size_of, zip(*replicas, strict=True))), topology,
         self._spec, self._packing_for(options))
     results = self._run(plan, replicas, topology, reduce_op,
                         inputs.engine_options(options))

@@ -19,6 +19,10 @@ class Value(Protocol):
   def place(self) -> str:
     """The name of the device it is on."""
 
+  @property
+  def length(self) -> int | None:
+    """Its number of elements; None if that isn't known yet."""
+
 
 class Fabric(Protocol):
   """Splits, joins, adds and copies values."""

@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import functools
 import itertools
+import threading
 from collections.abc import Callable, Sequence
 
 import tensorflow as tf
@@ -23,6 +24,8 @@ _LAST_LAUNCH = "tf_cdops/last_native_all_reduce"
 # TensorFlow's strategies number their groups from 1; ours start far from it.
 _GROUP_KEYS = itertools.count(0x7CD0000)
 _INSTANCE_KEYS = itertools.count(1)
+# Two threads that run one function would mix each other's contributions.
+_one_at_a_time = threading.Lock()
 
 Emit = Callable[[Sequence[tf.Tensor], tuple[str, ...], "Options"],
                 list[tf.Tensor]]
@@ -46,7 +49,8 @@ def all_reduce(engine: str, tensors: Sequence[tf.Tensor],
   """Sums one tensor a place with an engine; returns one a place."""
   if not tf.executing_eagerly():
     return _emit(engine, tensors, tuple(places), options)
-  outputs = _function(engine, tuple(places), options)(list(tensors))
+  with _one_at_a_time:
+    outputs = _function(engine, tuple(places), options)(list(tensors))
   results = []
   for output, place in zip(outputs, places, strict=True):
     # A function's outputs all say that they are on its first device.

@@ -38,9 +38,13 @@ class TensorFlowFabric:
     """
     self._options = options or engines.Options()
 
-  def place(self, tensor: tf.Tensor, place: str) -> PlacedTensor:
-    """Returns a tensor, which is on `place`, as a value."""
-    return PlacedTensor(tensor, place, tensor.shape.num_elements())
+  def place(self, tensors: Sequence[tf.Tensor],
+            places: Sequence[str]) -> list[PlacedTensor]:
+    """Returns tensors of one size, each on its place, as values."""
+    lengths = [tensor.shape.num_elements() for tensor in tensors]
+    length = None if None in lengths else lengths[0]
+    return [PlacedTensor(tensor, place, length)
+            for tensor, place in zip(tensors, places, strict=True)]
 
   def tensor(self, value: PlacedTensor, shape_of: tf.Tensor) -> tf.Tensor:
     """Returns a whole value as a tensor of the same shape as `shape_of`."""

@@ -1,0 +1,185 @@
+"""Tests of what happens when workers are missing, stop, die and come back."""
+
+import contextlib
+import json
+import os
+import re
+import signal
+from concurrent import futures
+
+from absl.testing import absltest
+from tests import python_process
+
+from tf_cdops.cluster import watchdog
+
+_BOUND = 30.0  # Seconds within which a step with a lost worker must raise.
+
+# Prints a JSON line for each fault. The last ends the process.
+_SCRIPT = """\
+    import json, os, signal, socket, time
+    import tensorflow as tf
+    import tf_cdops
+    from tf_cdops import cluster as cluster_lib
+
+    start = time.monotonic()
+
+    def tell(**facts):
+      facts["seconds"] = time.monotonic() - start
+      print(json.dumps(facts), flush=True)
+
+    def failure(action):
+      try:
+        action()
+      except Exception as error:
+        return [type(error).__name__, str(error)]
+
+    def counter(strategy):
+      with strategy.scope():
+        count = tf.Variable(0.0)
+
+      def add():
+        context = tf.distribute.get_replica_context()
+        count.assign_add(context.all_reduce("mean", 1.0))
+
+      step = tf.function(lambda: strategy.run(add))
+      return count, step
+
+    def in_the_middle(strategy, pid, number):
+      # A step that sends the signal itself, between two all-reduces.
+      count, _ = counter(strategy)
+
+      def send(before):
+        os.kill(pid, number)
+        if number == signal.SIGKILL:
+          os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        return before
+
+      def add():
+        context = tf.distribute.get_replica_context()
+        first = context.all_reduce("mean", count + 1.0)
+        def signal_once(_, values):
+          with tf.device("/job:localhost/replica:0/task:0/device:CPU:0"):
+            once = tf.numpy_function(
+                send, [strategy.experimental_local_results(values)[0]],
+                tf.float32)
+          once.set_shape([])
+          return once
+        sent = context.merge_call(signal_once, args=(first,))
+        return context.all_reduce("mean", count + sent)
+
+      tf.function(lambda: strategy.run(add))()
+
+    with socket.socket() as unused:
+      unused.bind(("127.0.0.1", 0))
+      dead = f"127.0.0.1:{unused.getsockname()[1]}"
+    with tf_cdops.LocalCluster(2) as cluster:
+      first, second = cluster.as_dict()["worker"]
+      tell(addresses=[first, second, dead])
+
+      start = time.monotonic()
+      tell(fault="unreachable", raised=failure(
+          lambda: tf_cdops.multi_worker_strategy(
+              {"worker": [first, dead]}, timeout=1.0)))
+
+      os.kill(cluster.pid(1), signal.SIGSTOP)
+      start = time.monotonic()
+      tell(fault="stopped", raised=failure(
+          lambda: tf_cdops.multi_worker_strategy(cluster, timeout=1.0)))
+      os.kill(cluster.pid(1), signal.SIGCONT)
+
+      strategy = tf_cdops.multi_worker_strategy(cluster)
+      count, step = counter(strategy)
+      for _ in range(3):
+        step()
+      tell(fault="none", count=float(count.numpy()))
+
+      start = time.monotonic()
+      tell(fault="killed", raised=failure(
+          lambda: in_the_middle(strategy, cluster.pid(1), signal.SIGKILL)))
+
+      cluster.restart(1)
+      strategy = tf_cdops.multi_worker_strategy(cluster)
+      count, step = counter(strategy)
+      dog = cluster_lib.StepWatchdog(cluster, limit=5.0)
+      for _ in range(2):
+        with dog:
+          step()
+      tell(fault="restarted", count=float(count.numpy()))
+
+      tell(stopped=cluster.pid(1))
+      with dog:
+        in_the_middle(strategy, cluster.pid(1), signal.SIGSTOP)
+      tell(fault="not reached")
+    """
+
+
+class FaultTest(absltest.TestCase):
+
+  @classmethod
+  def setUpClass(cls):
+    super().setUpClass()
+    cls.outcome = python_process.run_script(_SCRIPT)
+    cls.lines = list(map(json.loads, cls.outcome.stdout.splitlines()))
+    for line in cls.lines:
+      if "stopped" in line:
+        # Lest a failure here leave a stopped process for ever.
+        with contextlib.suppress(ProcessLookupError):
+          os.kill(line["stopped"], signal.SIGCONT)
+    cls.faults = {line["fault"]: line for line in cls.lines if "fault" in line}
+
+  def _raised(self, fault, kind, regex, bound=_BOUND):
+    self.assertIn(fault, self.faults, self.outcome.stderr)
+    line = self.faults[fault]
+    self.assertEqual(line["raised"][0], kind, line)
+    self.assertRegex(line["raised"][1], regex)
+    self.assertLess(line["seconds"], bound)
+    return line["raised"][1]
+
+  def test_a_worker_that_can_not_be_reached_at_start(self):
+    said = self._raised(
+        "unreachable", "ClusterError", "^after 1 s: /job:worker/task:1 at "
+        f"{re.escape(self.lines[0]['addresses'][2])} can't be reached")
+    self.assertNotIn("task:0", said)
+
+  def test_a_worker_that_is_stopped_at_start(self):
+    said = self._raised(
+        "stopped", "ClusterError", "^after 1 s: /job:worker/task:1 at "
+        f"{re.escape(self.lines[0]['addresses'][1])} does not answer")
+    self.assertNotIn("task:0", said)
+
+  def test_a_worker_that_is_killed_in_a_step(self):
+    self._raised("killed", "UnavailableError", "/job:worker/replica:0/task:1")
+
+  def test_goes_on_after_a_restart(self):
+    self.assertEqual(
+        [self.faults[f]["count"] for f in ("none", "restarted")], [3.0, 2.0])
+
+  def test_a_worker_that_is_stopped_in_a_step(self):
+    self.assertEqual(self.outcome.returncode, watchdog.EXIT_CODE,
+                     self.outcome.stderr)
+    self.assertNotIn("not reached", self.faults)
+    address = re.escape(self.lines[0]["addresses"][1])
+    self.assertRegex(
+        self.outcome.stderr, "tf_cdops: a step has not ended after 5 s: "
+        f"/job:worker/task:1 at {address} does not answer. Ending the program")
+
+
+class RecoverTest(absltest.TestCase):
+
+  def test_same_weights_with_and_without_a_loss(self):
+    example = str(python_process.ROOT / "examples" / "recover.py")
+    with futures.ThreadPoolExecutor() as pool:
+      lost, calm = pool.map(
+          lambda epoch: python_process.run(
+              example, "--epochs=2", f"--lose_in_epoch={epoch}"), (1, -1))
+    for outcome in (lost, calm):
+      self.assertEqual((outcome.returncode, outcome.stderr), (0, ""))
+    *story, weights = lost.stdout.splitlines()
+    self.assertEqual(story[0], "worker 1 is killed")
+    self.assertRegex(story[1], r"^epoch 1 failed: \w+Error$")
+    self.assertRegex(weights, r"^weights:( -?\d+\.\d{6}){21}$")
+    self.assertEqual(calm.stdout.splitlines(), [weights])
+
+
+if __name__ == "__main__":
+  absltest.main()
