@@ -44,27 +44,27 @@ _SCRIPT = """\
       step = tf.function(lambda: strategy.run(add))
       return count, step
 
-    def in_the_middle(strategy, pid, number):
-      # A step that sends the signal itself, between two all-reduces.
+    def killed_in_the_middle(strategy, pid):
+      # A step that kills the worker itself, between two all-reduces.
       count, _ = counter(strategy)
 
       def send(before):
-        os.kill(pid, number)
-        if number == signal.SIGKILL:
-          os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        os.kill(pid, signal.SIGKILL)
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        tell(reached="the middle")
         return before
 
       def add():
         context = tf.distribute.get_replica_context()
         first = context.all_reduce("mean", count + 1.0)
-        def signal_once(_, values):
+        def kill_once(_, values):
           with tf.device("/job:localhost/replica:0/task:0/device:CPU:0"):
             once = tf.numpy_function(
                 send, [strategy.experimental_local_results(values)[0]],
                 tf.float32)
           once.set_shape([])
           return once
-        sent = context.merge_call(signal_once, args=(first,))
+        sent = context.merge_call(kill_once, args=(first,))
         return context.all_reduce("mean", count + sent)
 
       tf.function(lambda: strategy.run(add))()
@@ -95,7 +95,7 @@ _SCRIPT = """\
 
       start = time.monotonic()
       tell(fault="killed", raised=failure(
-          lambda: in_the_middle(strategy, cluster.pid(1), signal.SIGKILL)))
+          lambda: killed_in_the_middle(strategy, cluster.pid(1))))
 
       cluster.restart(1)
       strategy = tf_cdops.multi_worker_strategy(cluster)
@@ -108,7 +108,8 @@ _SCRIPT = """\
 
       tell(stopped=cluster.pid(1))
       with dog:
-        in_the_middle(strategy, cluster.pid(1), signal.SIGSTOP)
+        os.kill(cluster.pid(1), signal.SIGSTOP)
+        step()
       tell(fault="not reached")
     """
 
@@ -149,6 +150,7 @@ class FaultTest(absltest.TestCase):
 
   def test_a_worker_that_is_killed_in_a_step(self):
     self._raised("killed", "UnavailableError", "/job:worker/replica:0/task:1")
+    self.assertIn("the middle", [line.get("reached") for line in self.lines])
 
   def test_goes_on_after_a_restart(self):
     self.assertEqual(

@@ -98,7 +98,7 @@ def checked_plan(sizes: tuple[planning.TensorSize, ...],
 
 def all_reduce(plan: planning.Plan, replicas: Sequence[Sequence[tf.Tensor]],
                topology: topology_lib.Topology, reduce_op: Any,
-               options: engines.Options | None = None
+               options: engines.Options | None = None, in_order: bool = False
                ) -> list[list[tf.Tensor]]:
   """Sums or averages a batch as planned.
 
@@ -108,12 +108,13 @@ def all_reduce(plan: planning.Plan, replicas: Sequence[Sequence[tf.Tensor]],
     topology: the devices.
     reduce_op: tf.distribute.ReduceOp.SUM or MEAN.
     options: for TensorFlow's own engines.
+    in_order: whether sums are made in the order of replicas, to the bit.
 
   Returns:
     For each device, its results in the same order.
   """
   names = topology.devices
-  fabric = tensorflow_fabric.TensorFlowFabric(options)
+  fabric = tensorflow_fabric.TensorFlowFabric(options, in_order)
   results: list[list[Any]] = [[None] * len(tensors) for tensors in replicas]
   for bucket in plan.buckets:
     mine = [[tensors[i] for i in bucket.tensors] for tensors in replicas]
@@ -125,6 +126,8 @@ def all_reduce(plan: planning.Plan, replicas: Sequence[Sequence[tf.Tensor]],
         bucket.shards)
     for replica, (total, name) in enumerate(zip(sums, names, strict=True)):
       whole = fabric.tensor(total, packed[replica])
+      if whole is packed[replica]:  # Nothing to sum; place it all the same.
+        whole, = copy_to([name], whole)
       parts = packing_lib.unpack(whole, mine[replica], name)
       for i, part in zip(bucket.tensors, parts, strict=True):
         if reduce_op == tf.distribute.ReduceOp.MEAN:

@@ -46,19 +46,21 @@ def verified(plan: planning.Plan, replicas: Sequence[Sequence[tf.Tensor]],
 def _assert_near(result: tf.Tensor, values: Sequence[tf.Tensor],
                  reduce_op: Any, message: str) -> Any:
   """Asserts that `result` is the sum, or mean, but for rounding."""
+  terms = values[0].dtype
   expected = tf.math.add_n(list(values))
-  if reduce_op == tf.distribute.ReduceOp.MEAN:
+  mean = reduce_op == tf.distribute.ReduceOp.MEAN
+  if mean:
     expected = expected / len(values)
-  dtype = expected.dtype
-  if not (dtype.is_floating or dtype.is_complex):
+  if not (terms.is_floating or terms.is_complex):
     near = tf.equal(result, expected)
   else:
-    # Sums of p terms in any two orders differ by at most this.
-    real = dtype.real_dtype
-    bound = 2 * len(values) * _epsilon(real)
-    scale = tf.math.add_n([tf.abs(value) for value in values])
-    error = tf.cast(tf.abs(result - expected), real)
-    near = (error <= bound * tf.cast(scale, real)) | ~_finite(expected)
+    # Sums of p terms in two orders differ by at most (p-1) roundings of their
+    # size; a division adds one.
+    real = terms.real_dtype
+    size = tf.math.add_n([tf.abs(value) for value in values])
+    bound = len(values) * _epsilon(real) / (len(values) if mean else 1)
+    error = tf.abs(result - expected)
+    near = (error <= tf.cast(bound, real) * size) | ~_finite(expected)
   return tf.debugging.Assert(tf.reduce_all(near), [message])
 
 

@@ -43,7 +43,7 @@ def add_slices(values: Sequence[Any]) -> tf.IndexedSlices:
   return tf.IndexedSlices(
       values=tf.concat([s.values for s in slices], 0),
       indices=tf.concat(indices, 0),
-      dense_shape=shapes[0] if shapes else None)
+      dense_shape=tf.identity(shapes[0]) if shapes else None)
 
 
 def prepare(values: Sequence[Any], names: Sequence[str],

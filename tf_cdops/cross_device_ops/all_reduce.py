@@ -63,6 +63,7 @@ class AllReduceCrossDeviceOps(base.CheckedCrossDeviceOps):
         whole("agg_small_grads_max_group", agg_small_grads_max_group, 1))
     self._sparse = sparse_lib.check_mode(sparse)
     self._one_device = reduction_to_one_device.ReductionToOneDevice()
+    self._in_order = False
 
   def __repr__(self) -> str:
     return f"{type(self).__name__}({', '.join(self._settings())})"
@@ -131,7 +132,8 @@ class AllReduceCrossDeviceOps(base.CheckedCrossDeviceOps):
            topology: topology_lib.Topology, reduce_op: Any,
            engine: engines.Options) -> list[list[tf.Tensor]]:
     """Follows a plan: for each device its tensors in, its results out."""
-    return execution.all_reduce(plan, replicas, topology, reduce_op, engine)
+    return execution.all_reduce(plan, replicas, topology, reduce_op, engine,
+                                self._in_order)
 
   def _packing_for(self, options: Any) -> planning.Packing:
     cap = options.bytes_per_pack if options else 0

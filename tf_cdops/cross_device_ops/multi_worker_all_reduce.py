@@ -15,7 +15,9 @@ from tf_cdops import self_checking
 from tf_cdops import topology as topology_lib
 from tf_cdops.algorithms import hierarchical
 from tf_cdops.cross_device_ops import all_reduce
+from tf_cdops.cross_device_ops import reduction_to_one_device
 from tf_cdops.fabric import engines
+from tf_cdops.fabric import tensorflow as tensorflow_fabric
 
 
 class MultiWorkerAllReduce(all_reduce.AllReduceCrossDeviceOps):
@@ -76,10 +78,12 @@ class MultiWorkerAllReduce(all_reduce.AllReduceCrossDeviceOps):
       raise errors.InputError(
           "`topology` and `worker_devices` both group the devices; give one.")
     self._declared = topology
-    self._reproducible = reproducible
     self._self_check = self_check
     if reproducible:
       self._check_in_order()
+      self._in_order = True
+      self._one_device = reduction_to_one_device.ReductionToOneDevice(
+          accumulation_fn=tensorflow_fabric.sum_in_order)
 
   def _settings(self) -> list[str]:
     settings = super()._settings()
@@ -87,7 +91,7 @@ class MultiWorkerAllReduce(all_reduce.AllReduceCrossDeviceOps):
     extra = {"worker_devices": self._worker_devices,
              "num_gpus_per_worker": self._num_gpus,
              "topology": self._declared,
-             "reproducible": self._reproducible or None,
+             "reproducible": self._in_order or None,
              "self_check": self._self_check or None}
     return settings + [f"{name}={value!r}" for name, value in extra.items()
                        if value is not None]

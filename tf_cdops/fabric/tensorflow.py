@@ -30,13 +30,16 @@ class PlacedTensor:
 class TensorFlowFabric:
   """Emits ops into the current graph, or runs them if there is none."""
 
-  def __init__(self, options: engines.Options | None = None):
-    """Initializes with what the native engines should heed.
+  def __init__(self, options: engines.Options | None = None,
+               in_order: bool = False):
+    """Initializes.
 
     Args:
-      options: choices for `native_all_reduce`; the other verbs have none.
+      options: what the native engines should heed.
+      in_order: whether sums are made in the order of their terms, to the bit.
     """
     self._options = options or engines.Options()
+    self._sum = sum_in_order if in_order else _sum
 
   def place(self, tensors: Sequence[tf.Tensor],
             places: Sequence[str]) -> list[PlacedTensor]:
@@ -93,7 +96,7 @@ class TensorFlowFabric:
     if len(values) == 1 or values[0].length == 0:
       return self.copy(values[0], place)
     with tf.device(place):
-      total = tf.raw_ops.AddN(inputs=[value.tensor for value in values])
+      total = self._sum([value.tensor for value in values])
     return PlacedTensor(total, place, values[0].length)
 
   def copy(self, value: PlacedTensor, place: str) -> PlacedTensor:
@@ -113,6 +116,26 @@ class TensorFlowFabric:
                               group.places, self._options)
     return [dataclasses.replace(value, tensor=total)
             for value, total in zip(values, sums, strict=True)]
+
+
+def sum_in_order(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
+  """Sums tensors strictly one after the other, so that the bits are fixed.
+
+  AddN starts with whichever input's memory it can reuse, and Grappler sorts
+  its inputs and makes one of any chain of additions. It leaves a chain of
+  subtractions alone, and -((-a - b) - c) has the bits of (a + b) + c.
+  """
+  dtype = tensors[0].dtype
+  if len(tensors) < 3 or not (dtype.is_floating or dtype.is_complex):
+    return _sum(tensors)
+  total = tf.negative(tensors[0])
+  for tensor in tensors[1:]:
+    total = tf.subtract(total, tensor)
+  return tf.negative(total)
+
+
+def _sum(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
+  return tf.raw_ops.AddN(inputs=list(tensors))
 
 
 def _flat(tensor: tf.Tensor) -> tf.Tensor:

@@ -1,0 +1,391 @@
+"""Trains over several TensorFlow servers and compares with one process.
+
+Connecting changes TensorFlow for the rest of a process, so each script here
+has its own, and checks many things in it.
+"""
+
+import json
+from typing import Any
+
+from absl.testing import absltest
+from tests import python_process
+
+import numpy as np
+
+# Float32 rounding: the sums of four replicas may be made in another order.
+_CLOSE = {"rtol": 1e-4, "atol": 1e-6}
+
+_COMMON = """\
+    import json
+    import numpy as np
+    import tensorflow as tf
+    import tf_cdops
+
+    tf.get_logger().setLevel("ERROR")  # It warns of so many tf.functions.
+    facts = {}
+
+    def strategy_over(cluster, spec, **kwargs):
+      return tf_cdops.multi_worker_strategy(
+          cluster, tf_cdops.MultiWorkerAllReduce(all_reduce_spec=spec),
+          **kwargs)
+
+    def failure(action):
+      try:
+        action()
+      except Exception as error:
+        return [isinstance(error, ValueError), str(error)]
+
+    def local(strategy, value):
+      return [np.asarray(v).tolist()
+              for v in strategy.experimental_local_results(value)]
+    """
+
+_TRAINING = """
+    layers = tf.keras.layers
+    numbers = np.random.default_rng(0)
+    x = numbers.normal(size=(40, 6, 6, 1)).astype("float32")
+    y = numbers.integers(0, 3, 40)
+
+    def new_model():
+      tf.keras.utils.set_random_seed(3)
+      model = tf.keras.Sequential([
+          layers.Input((6, 6, 1)), layers.Conv2D(4, 3, activation="relu"),
+          layers.Flatten(), layers.Dense(3)])
+      model.compile(
+          tf.keras.optimizers.SGD(0.1, momentum=0.9),
+          tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+          metrics=["accuracy"])
+      return model
+
+    def train(strategy):
+      with strategy.scope():
+        model = new_model()
+      # The last batch is a partial one: 12, 12, 12 and 4.
+      model.fit(x, y, batch_size=12, epochs=2, shuffle=False, verbose=0)
+      return dict(
+          weights=[w.ravel().tolist() for w in model.get_weights()],
+          evaluated=model.evaluate(x, y, batch_size=12, verbose=0),
+          predicted=model.predict(x[:11], batch_size=8, verbose=0).tolist(),
+          identical=all(
+              len({np.asarray(copy).tobytes() for copy in
+                   strategy.experimental_local_results(v.value)}) == 1
+              for v in (*model.variables, *model.optimizer.variables)))
+    """
+
+_FOUR_REPLICAS = _COMMON + _TRAINING + """
+    tf.config.set_logical_device_configuration(
+        tf.config.list_physical_devices("CPU")[0],
+        [tf.config.LogicalDeviceConfiguration()] * 4)
+    facts["alone"] = train(tf.distribute.MirroredStrategy(
+        [f"CPU:{i}" for i in range(4)]))
+
+    def summed(strategy):
+      values = strategy.experimental_distribute_values_from_function(
+          lambda context: tf.range(7.0) * (
+              1.0 + context.replica_id_in_sync_group))
+      def step(value):
+        context = tf.distribute.get_replica_context()
+        return context.all_reduce("sum", [value, value[:1] + 1.0])
+      sums = tf.function(lambda v: strategy.run(step, args=(v,)))(values)
+      return [local(strategy, each) for each in sums]
+
+    with tf_cdops.LocalCluster(2, 2) as cluster:
+      addresses = cluster.as_dict()
+      facts["wrong"] = failure(lambda: tf_cdops.multi_worker_strategy(
+          cluster, devices_per_worker=3))
+      facts["replicas"] = [
+          tf_cdops.multi_worker_strategy(
+              description, devices_per_worker=2).num_replicas_in_sync
+          for description in (
+              cluster, addresses, tf.train.ClusterSpec(addresses),
+              tf.distribute.cluster_resolver.SimpleClusterResolver(
+                  tf.train.ClusterSpec(addresses)))]
+      strategy = tf_cdops.multi_worker_strategy(cluster)
+      facts["devices"] = list(strategy.extended.worker_devices)
+      facts["class"] = type(strategy.extended._cross_device_ops).__name__
+      pieces = strategy.experimental_distribute_values_from_function(
+          lambda context: tf.fill([context.replica_id_in_sync_group + 1, 2],
+                                  float(context.replica_id_in_sync_group)))
+      facts["gathered"] = strategy.gather(pieces, axis=0).numpy().tolist()
+      facts["summed"] = {
+          spec: summed(strategy_over(cluster, spec))
+          for spec in ("auto", "pscpu/pscpu#2", "xring/xring", "rechd",
+                       "collective")}
+      facts["trained"] = {
+          spec: train(strategy_over(cluster, spec))
+          for spec in ("xring", "pscpu/pscpu#2", "pscpu/xring", "rechd",
+                       "xring/rechd#2")}
+    print(json.dumps(facts))
+    """
+
+_THREE_WORKERS = _COMMON + _TRAINING + """
+    tf.config.set_logical_device_configuration(
+        tf.config.list_physical_devices("CPU")[0],
+        [tf.config.LogicalDeviceConfiguration()] * 3)
+    facts["alone"] = train(tf.distribute.MirroredStrategy(
+        [f"CPU:{i}" for i in range(3)]))
+    with tf_cdops.LocalCluster(3) as cluster:
+      facts["trained"] = {"rechd": train(strategy_over(cluster, "rechd"))}
+    print(json.dumps(facts))
+    """
+
+_INPUT_AND_FILES = _COMMON + """
+    import os, tempfile
+
+    IDS = 25  # Batches of 8: the last has one example, for two replicas.
+
+    class Recorder(tf.keras.Model):
+      # Counts each example's uses in a variable that replicas add to.
+      def __init__(self):
+        super().__init__()
+        self.seen = tf.Variable(
+            tf.zeros([IDS]), trainable=False,
+            synchronization=tf.VariableSynchronization.ON_READ,
+            aggregation=tf.VariableAggregation.SUM)
+        self.dense = tf.keras.layers.Dense(1)
+
+      def call(self, ids):
+        return self.dense(tf.cast(ids, tf.float32)[:, None])
+
+      def note(self, ids):
+        self.seen.assign_add(tf.reduce_sum(
+            tf.one_hot(tf.cast(ids, tf.int32), IDS), axis=0))
+
+      def train_step(self, data):
+        self.note(data[0])
+        return super().train_step(data)
+
+      def test_step(self, data):
+        self.note(data[0])
+        return super().test_step(data)
+
+      def counts(self):
+        return self.seen.read_value().numpy().tolist()
+
+    class Order(tf.keras.Model):
+      def call(self, ids):
+        return tf.cast(ids, tf.float32)[:, None] * 2.0
+
+    def each_id(strategy, iterable):
+      return sorted(
+          int(i) for batch in iterable
+          for part in strategy.experimental_local_results(batch)
+          for i in np.asarray(part).ravel())
+
+    def check_input(cluster):
+      strategy = tf_cdops.multi_worker_strategy(cluster)
+      ids = np.arange(IDS)
+      with strategy.scope():
+        model = Recorder()
+        model.compile("sgd", "mse")
+        order = Order()
+        order.compile()
+      for shuffle in (True, False):
+        model.seen.assign(tf.zeros([IDS]))
+        model.fit(ids, ids * 0.0, batch_size=8, epochs=2, shuffle=shuffle,
+                  verbose=0)
+        facts[f"fit {shuffle}"] = model.counts()
+      model.seen.assign(tf.zeros([IDS]))
+      model.evaluate(ids, ids * 0.0, batch_size=8, verbose=0)
+      facts["evaluate"] = model.counts()
+      facts["predict"] = order.predict(
+          ids, batch_size=8, verbose=0).ravel().tolist()
+      dataset = tf.data.Dataset.range(IDS).batch(8)
+      facts["distributed"] = each_id(
+          strategy, strategy.experimental_distribute_dataset(dataset))
+      shuffled = tf.data.Dataset.range(IDS).shuffle(IDS).batch(8)
+      facts["shuffled"] = each_id(
+          strategy, strategy.experimental_distribute_dataset(shuffled))
+
+    def check_pipelines(cluster, per_worker):
+      strategy = tf_cdops.multi_worker_strategy(
+          cluster, input_per_worker=per_worker)
+      contexts = []
+      def dataset_fn(context):
+        contexts.append([context.num_input_pipelines,
+                         context.input_pipeline_id])
+        return tf.data.Dataset.range(IDS).shard(*contexts[-1]).batch(4)
+      dataset = strategy.distribute_datasets_from_function(dataset_fn)
+      return [contexts, each_id(strategy, dataset)]
+
+    def check_files(cluster, folder):
+      strategy = tf_cdops.multi_worker_strategy(cluster)
+      x = np.arange(12.0, dtype="float32").reshape(6, 2)
+      def new_model(seed):
+        tf.keras.utils.set_random_seed(seed)
+        with strategy.scope():
+          model = tf.keras.Sequential([
+              tf.keras.layers.Input((2,)), tf.keras.layers.Dense(3)])
+          model.compile(tf.keras.optimizers.Adam(), "mse")
+        return model
+      def state(model):
+        return [[np.asarray(copy).tolist() for copy in
+                 strategy.experimental_local_results(v.value)]
+                for v in (*model.variables, *model.optimizer.variables)]
+      model = new_model(1)
+      model.fit(x, x[:, :1], batch_size=4, verbose=0)
+      wanted = state(model)
+
+      with strategy.scope():
+        saved = tf.train.Checkpoint(
+            model=model, optimizer=model.optimizer).save(
+                os.path.join(folder, "checkpoint"))
+      other = new_model(2)
+      with strategy.scope():
+        other.optimizer.build(other.trainable_variables)
+      before = state(other)
+      with strategy.scope():
+        tf.train.Checkpoint(model=other, optimizer=other.optimizer).restore(
+            saved).assert_existing_objects_matched()
+      facts["checkpoint"] = [before != wanted, state(other) == wanted]
+
+      file = os.path.join(folder, "x.weights.h5")
+      model.save_weights(file)
+      other = new_model(3)
+      with strategy.scope():
+        other.optimizer.build(other.trainable_variables)
+      other.load_weights(file)
+      facts["h5"] = [
+          np.array_equal(a, b) for a, b in zip(
+              model.get_weights(), other.get_weights(), strict=True)]
+
+      file = os.path.join(folder, "x.keras")
+      model.save(file)
+      with strategy.scope():
+        other = tf.keras.models.load_model(file)
+      facts["keras"] = state(other) == wanted
+      other.fit(x, x[:, :1], batch_size=4, verbose=0)
+      model.fit(x, x[:, :1], batch_size=4, verbose=0)
+      facts["goes on"] = state(other) == state(model) != wanted
+
+    with (tf_cdops.LocalCluster(2) as cluster,
+          tempfile.TemporaryDirectory() as folder):
+      check_input(cluster)
+      facts["pipelines"] = [check_pipelines(cluster, per_worker)
+                            for per_worker in (False, True)]
+      check_files(cluster, folder)
+    print(json.dumps(facts))
+    """
+
+
+def facts_of(script: str) -> Any:
+  outcome = python_process.run_script(script)
+  if outcome.returncode:
+    raise AssertionError(outcome.stderr[-4000:])
+  facts = json.loads(outcome.stdout.splitlines()[-1])
+  facts["stderr"] = outcome.stderr
+  return facts
+
+
+class _TrainingTestCase(absltest.TestCase):
+
+  def assert_trained_alike(self, facts, spec):
+    alone, together = facts["alone"], facts["trained"][spec]
+    for name in ("weights", "predicted"):
+      for ours, theirs in zip(together[name], alone[name], strict=True):
+        np.testing.assert_allclose(ours, theirs, err_msg=name, **_CLOSE)
+    np.testing.assert_allclose(together["evaluated"], alone["evaluated"],
+                               rtol=1e-4)
+    self.assertTrue(together["identical"])
+
+
+class FourReplicasTest(_TrainingTestCase):
+
+  @classmethod
+  def setUpClass(cls):
+    super().setUpClass()
+    cls.facts = facts_of(_FOUR_REPLICAS)
+
+  def test_nothing_is_printed(self):
+    self.assertEqual(self.facts["stderr"], "")
+
+  def test_replicas(self):
+    self.assertEqual(self.facts["replicas"], [4, 4, 4, 4])
+    self.assertEqual(
+        self.facts["devices"],
+        [f"/job:worker/replica:0/task:{task}/device:CPU:{device}"
+         for task in range(2) for device in range(2)])
+    self.assertEqual(self.facts["class"], "MultiWorkerAllReduce")
+
+  def test_another_number_of_devices(self):
+    is_value_error, said = self.facts["wrong"]
+    self.assertTrue(is_value_error)
+    self.assertRegex(
+        said, r"^`devices_per_worker` \(3\) must be what each worker has, and "
+        r"/job:worker/task:0 at 127\.0\.0\.1:\d+ has 2: /job:worker/")
+
+  def test_gather(self):
+    self.assertEqual(self.facts["gathered"],
+                     [[float(i)] * 2 for i in range(4) for _ in range(i + 1)])
+
+  def test_all_reduce(self):
+    expected = [[[10.0 * i for i in range(7)]] * 4, [[4.0]] * 4]
+    for spec, sums in self.facts["summed"].items():
+      with self.subTest(spec):
+        self.assertEqual(sums, expected)
+
+  def test_weights_equal_those_of_one_process(self):
+    for spec in self.facts["trained"]:
+      with self.subTest(spec):
+        self.assert_trained_alike(self.facts, spec)
+
+
+class ThreeWorkersTest(_TrainingTestCase):
+
+  def test_weights_equal_those_of_one_process(self):
+    self.assert_trained_alike(facts_of(_THREE_WORKERS), "rechd")
+
+
+class InputAndFilesTest(absltest.TestCase):
+
+  @classmethod
+  def setUpClass(cls):
+    super().setUpClass()
+    cls.facts = facts_of(_INPUT_AND_FILES)
+
+  def test_fit_uses_every_example_once_an_epoch(self):
+    self.assertEqual(self.facts["fit True"], [2.0] * 25)
+    self.assertEqual(self.facts["fit False"], [2.0] * 25)
+
+  def test_evaluate_uses_every_example_once(self):
+    self.assertEqual(self.facts["evaluate"], [1.0] * 25)
+
+  def test_predict_keeps_the_order(self):
+    self.assertEqual(self.facts["predict"], [2.0 * i for i in range(25)])
+
+  def test_distributed_datasets_have_every_example_once(self):
+    self.assertEqual(self.facts["distributed"], list(range(25)))
+    self.assertEqual(self.facts["shuffled"], list(range(25)))
+
+  def test_one_pipeline_or_one_for_each_worker(self):
+    (one, one_ids), (two, two_ids) = self.facts["pipelines"]
+    self.assertEqual(one, [[1, 0]])
+    self.assertEqual(two, [[2, 0], [2, 1]])
+    self.assertEqual(one_ids, list(range(25)))
+    self.assertEqual(two_ids, list(range(25)))
+
+  def test_checkpoint(self):
+    self.assertEqual(self.facts["checkpoint"], [True, True])
+
+  def test_keras_files(self):
+    self.assertEqual(self.facts["h5"], [True, True])
+    self.assertTrue(self.facts["keras"])
+    self.assertTrue(self.facts["goes on"])
+
+  def test_nothing_is_printed(self):
+    self.assertEqual(self.facts["stderr"], "")
+
+
+class GraphTest(absltest.TestCase):
+
+  def test_example(self):
+    outcome = python_process.run(
+        str(python_process.ROOT / "examples" / "v1_graph.py"))
+    self.assertEqual((outcome.returncode, outcome.stderr), (0, ""))
+    # Replicas want 2 and 4, each step goes half the way to their mean.
+    self.assertEqual(outcome.stdout, "losses: [0.5, 0.5]\n"
+                     "weight on each worker: [3.0, 3.0]\n")
+
+
+if __name__ == "__main__":
+  absltest.main()
