@@ -12,6 +12,7 @@ _PACKAGE = pathlib.Path(tf_cdops.__file__).parent
 _LAYERS = (
     ("tf_cdops.__main__",),
     ("tf_cdops.cli",),
+    ("tf_cdops.cluster",),
     ("tf_cdops.flags",),
     ("tf_cdops",),  # The facade, which those above use as users do.
     ("tf_cdops.cross_device_ops",),
