@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -168,11 +169,11 @@ def _packs(positions: Sequence[int], sizes: Sequence[TensorSize], way: _Way,
     for pack in _near_equal(known, weight, count):
       yield from _capped(pack, weight, packing.cap, len(pack))
   elif packing.wanted or way.pack:
-    small = (known if not packing.wanted else
-             [i for i in known if weight(i) <= packing.small_max_bytes])
+    limit = packing.small_max_bytes if packing.wanted else math.inf
     group = packing.small_max_group if packing.wanted else len(known)
+    small = [i for i in known if weight(i) <= limit]
     yield from _capped(small, weight, packing.cap, group)
-    yield from ([i] for i in known if i not in set(small))
+    yield from ([i] for i in known if weight(i) > limit)
   else:
     yield from ([i] for i in known)
 

@@ -5,6 +5,7 @@ drives it with tf_cdops.multi_worker_strategy or a tf.compat.v1.Session.
 """
 
 import argparse
+import os
 import sys
 
 from tf_cdops import errors
@@ -40,8 +41,10 @@ def run(args: argparse.Namespace) -> int:
     raise errors.InputError(
         "there is no cluster: give --cluster and --task, or set TF_CONFIG.")
   if cluster.own is None:
+    given = (f"`--task` (/job:{args.job}/task:{args.task})" if args.cluster
+             else f"the task of `TF_CONFIG` ({os.environ['TF_CONFIG']})")
     raise errors.InputError(
-        f"`--task` (/job:{args.job}/task:{args.task}) must be one of the "
+        f"{given} must be one of the "
         f"cluster's tasks: {', '.join(map(str, cluster.tasks))}.")
   if not args.until_stdin_closes:
     print(f"Warning: {server.WARNING}", file=sys.stderr)

@@ -50,12 +50,14 @@ class Cluster:
     """The tasks that aren't this process."""
     return tuple(task for task in self.tasks if task != self.own)
 
-  def as_dict(self) -> dict[str, list[str]]:
+  def as_dict(self) -> dict[str, Any]:
     """Returns the addresses by job, as TensorFlow takes them."""
-    jobs = collections.defaultdict(list)
+    jobs: dict[str, dict[int, str]] = collections.defaultdict(dict)
     for task in self.tasks:
-      jobs[task.job].append(task.address)
-    return dict(jobs)
+      jobs[task.job][task.index] = task.address
+    return {job: (list(by_index.values())
+                  if list(by_index) == list(range(len(by_index)))
+                  else by_index) for job, by_index in jobs.items()}
 
 
 def resolve(cluster: Any) -> Cluster:
@@ -70,7 +72,9 @@ def resolve(cluster: Any) -> Cluster:
     raise errors.InputError(f"`cluster` ({cluster!r}) must be {_FORM}.")
   tasks = []
   for job, addresses in described.items():
-    if isinstance(addresses, Mapping):  # A sparse job: index -> address.
+    # A sparse job is a mapping from a task's number to its address.
+    if isinstance(addresses, Mapping) and addresses and all(
+        isinstance(index, int) for index in addresses):
       numbered = sorted(addresses.items())
     elif isinstance(addresses, (list, tuple)) and addresses:
       numbered = list(enumerate(addresses))
@@ -100,11 +104,14 @@ def split_address(address: Any) -> tuple[str, int]:
 
 def parse_text(text: str, argument: str = "cluster") -> dict[str, list[str]]:
   """Returns a cluster from JSON, or from "host:port,host:port"."""
-  if text.lstrip().startswith("{"):
+  if text.lstrip().startswith("{") or argument == "TF_CONFIG":
     try:
       parsed = json.loads(text)
     except ValueError as error:
       raise errors.InputError(
           f"`{argument}` ({text!r}) isn't right JSON: {error}.") from None
+    if not isinstance(parsed, dict):
+      raise errors.InputError(
+          f"`{argument}` ({text!r}) must be a JSON object.")
     return parsed.get("cluster", parsed)
   return {"worker": [address.strip() for address in text.split(",")]}

@@ -17,6 +17,8 @@ from tf_cdops.cluster import server
 
 _MAX_WORKERS = 64
 _ATTEMPTS = 3  # A free port can be taken before its server binds it.
+# What a worker says then; TensorFlow's own log, with the reason, is off.
+_TAKEN = ("Could not start gRPC server", "Address already in use")
 _STOP_SECONDS = 5.0
 _SOURCE = str(pathlib.Path(server.__file__).parents[2])
 
@@ -69,7 +71,7 @@ class LocalCluster:
 
   def target(self, task: int = 0) -> str:
     """Returns what a tf.compat.v1.Session takes to run on a worker."""
-    return f"grpc://{self._running().tasks[task].address}"
+    return f"grpc://{self._task(task).address}"
 
   def start(self) -> "LocalCluster":
     """Starts the workers and waits until all answer."""
@@ -87,7 +89,7 @@ class LocalCluster:
         self._wait(self._cluster.tasks)
         return self
       except errors.ClusterError as error:
-        taken = "address" in str(error).lower() and "use" in str(error).lower()
+        taken = any(sign in str(error) for sign in _TAKEN)
         self._stop_processes()
         if attempt == _ATTEMPTS or not taken:
           self.stop()
@@ -99,15 +101,14 @@ class LocalCluster:
 
   def restart(self, task: int) -> None:
     """Starts a worker again on its old address, after it ended."""
-    self._running()
-    self._end(self._processes.pop(task))
+    restarted = self._task(task)
+    self._end(self._processes[task])
     self._spawn(task)
-    self._wait([self._running().tasks[task]])
+    self._wait([restarted])
 
   def pid(self, task: int) -> int:
     """Returns a worker's process number."""
-    self._running()
-    return self._processes[task].pid
+    return self._processes[self._task(task).index].pid
 
   def stop(self) -> None:
     """Ends the workers. Doing so twice is no mistake."""
@@ -122,6 +123,13 @@ class LocalCluster:
       raise errors.ClusterError(
           "this LocalCluster doesn't run; use it in a `with` block.")
     return self._cluster
+
+  def _task(self, task: int) -> addresses.Task:
+    tasks = self._running().tasks
+    if task not in range(len(tasks)):
+      raise errors.InputError(
+          f"`task` ({task!r}) must be from 0 to {len(tasks) - 1}.")
+    return tasks[task]
 
   def _spawn(self, task: int) -> None:
     assert self._cluster is not None
@@ -140,15 +148,25 @@ class LocalCluster:
           start_new_session=True)
 
   def _wait(self, tasks: Any) -> None:
-    probing.wait(tasks, self._timeout, self._raise_if_any_ended)
+    def raise_if_any_ended() -> None:
+      for task in tasks:
+        code = self._processes[task.index].poll()
+        if code is not None:
+          raise errors.ClusterError(
+              f"worker {task.index} ended with code {code} instead of "
+              f"answering; it said:\n{self._said(task.index)}")
 
-  def _raise_if_any_ended(self) -> None:
-    for task, process in self._processes.items():
-      if process.poll() is not None:
-        said = self._log(task).read_text(errors="replace")[-2000:].strip()
-        raise errors.ClusterError(
-            f"worker {task} ended with code {process.returncode} instead of "
-            f"answering; it said:\n{said}")
+    try:
+      probing.wait(tasks, self._timeout, raise_if_any_ended)
+    except errors.ClusterError as error:
+      if "it said:" in str(error):
+        raise
+      said = "\n".join(f"worker {task.index} said: {self._said(task.index)}"
+                       for task in tasks)
+      raise errors.ClusterError(f"{error}\n{said}") from None
+
+  def _said(self, task: int) -> str:
+    return self._log(task).read_text(errors="replace")[-2000:].strip()
 
   def _log(self, task: int) -> pathlib.Path:
     assert self._logs is not None

@@ -8,6 +8,7 @@ for the first thing any gRPC server sends: its HTTP/2 settings.
 import socket
 import time
 from collections.abc import Callable, Iterable, Sequence
+from concurrent import futures
 
 from tf_cdops import errors
 from tf_cdops.cluster import addresses
@@ -27,8 +28,9 @@ def answers(task: addresses.Task, timeout: float) -> str | None:
       reply = connection.recv(9)
   except TimeoutError:
     return "does not answer"
-  except OSError as error:
-    return f"can't be reached ({error.strerror or error})"
+  except (OSError, UnicodeError) as error:  # Unicode: a malformed host name.
+    why = getattr(error, "strerror", None) or error
+    return f"can't be reached ({why})"
   if len(reply) < 4 or reply[3] != _SETTINGS_FRAME:
     return "is no TensorFlow server"
   return None
@@ -37,7 +39,12 @@ def answers(task: addresses.Task, timeout: float) -> str | None:
 def silent(tasks: Iterable[addresses.Task],
            timeout: float) -> dict[addresses.Task, str]:
   """Returns the tasks that don't answer, each with the reason."""
-  reasons = {task: answers(task, timeout) for task in tasks}
+  tasks = list(tasks)
+  if not tasks:
+    return {}
+  with futures.ThreadPoolExecutor(len(tasks)) as pool:  # One limit for all.
+    reasons = dict(zip(tasks, pool.map(lambda t: answers(t, timeout), tasks),
+                       strict=True))
   return {task: reason for task, reason in reasons.items() if reason}
 
 

@@ -1,5 +1,6 @@
 """Runs one task of a cluster in this process: TensorFlow's gRPC server."""
 
+import ctypes
 import json
 import os
 import signal
@@ -9,8 +10,10 @@ from typing import Any
 
 import tensorflow as tf
 
+from tf_cdops import errors
 from tf_cdops.cluster import addresses
 
+_PR_SET_PDEATHSIG = 1
 WARNING = (
     "TensorFlow's servers have no authentication and listen on all interfaces, "
     "whatever address is given: anyone who can reach the port can run code "
@@ -24,6 +27,10 @@ def from_tf_config(environment: Any = os.environ) -> addresses.Cluster | None:
     return None
   cluster = addresses.parse_text(text, "TF_CONFIG")
   task = json.loads(text).get("task", {})
+  if not isinstance(task, dict) or not str(task.get("index", 0)).isdecimal():
+    raise errors.InputError(
+        f"`TF_CONFIG` has the task {task!r}, which must be such as "
+        '{"type": "worker", "index": 0}.')
   return described(cluster, task.get("type"), task.get("index"))
 
 
@@ -66,10 +73,21 @@ def serve(cluster: addresses.Cluster, num_cpus: int | None = None,
       protocol="grpc", config=config)
   print(f"Serving {task} ({server.target}).", flush=True)
   if until_stdin_closes:
+    _wake_with_parents_end()
     threading.Thread(target=_end_with_stdin, daemon=True).start()
   # Joining the server would keep Python from handling signals.
   while True:
     signal.pause()
+
+
+def _wake_with_parents_end() -> None:
+  """Has Linux wake this process when its parent ends, if it is stopped.
+
+  Awake, it sees that its standard input has closed. The signal comes also when
+  only the thread that started this process ends; waking does no harm then.
+  """
+  if sys.platform == "linux":
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGCONT)
 
 
 def _end_with_stdin() -> None:

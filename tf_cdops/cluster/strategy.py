@@ -1,6 +1,7 @@
 """multi_worker_strategy: a MirroredStrategy over the workers of a cluster."""
 
 import collections
+import gc
 import threading
 from typing import Any
 
@@ -48,6 +49,7 @@ def multi_worker_strategy(
   """
   resolved = addresses.resolve(cluster)
   probing.wait(resolved.others, timeout)
+  gc.collect()  # A lost strategy's variables, freed later, would free ours.
   _within(timeout, lambda: _connect(resolved),
           f"connecting to {', '.join(map(str, resolved.others))}")
   by_worker = _devices(resolved, devices_per_worker)

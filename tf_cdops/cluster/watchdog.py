@@ -70,5 +70,8 @@ class StepWatchdog(tf.keras.callbacks.Callback):
   def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
     self.__exit__()
 
+  on_test_batch_begin = on_predict_batch_begin = on_train_batch_begin
+  on_test_batch_end = on_predict_batch_end = on_train_batch_end
+
   def on_train_end(self, logs: Any = None) -> None:
     self.__exit__()
