@@ -36,7 +36,8 @@ def main(argv):
 
   # A plane through noisy points: the weights to find are known.
   rng = np.random.default_rng(0)
-  x = rng.normal(size=(64 * _STEPS.value, 3)).astype("float32")
+  batch = 16 * _DEVICES.value  # Keras wants as many for each replica.
+  x = rng.normal(size=(batch * _STEPS.value, 3)).astype("float32")
   y = x @ np.array([[2.0], [-1.0], [0.5]], "float32") + 3.0
 
   strategy = tf.distribute.MirroredStrategy(
@@ -46,7 +47,7 @@ def main(argv):
                                  tf.keras.layers.Dense(1)])
     model.compile(tf.keras.optimizers.SGD(0.1), "mse")
   tf.get_logger().setLevel("ERROR")
-  history = model.fit(x, y, batch_size=64, epochs=1, verbose=0)
+  history = model.fit(x, y, batch_size=batch, epochs=1, verbose=0)
 
   print(f"cross-device ops: {ops!r}")
   print(f"replicas: {strategy.num_replicas_in_sync}")

@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from typing import Any
 
 import tensorflow as tf
@@ -14,6 +15,7 @@ from tf_cdops import errors
 from tf_cdops.cluster import addresses
 
 _PR_SET_PDEATHSIG = 1
+_SIGNAL_SECONDS = 0.25
 WARNING = (
     "TensorFlow's servers have no authentication and listen on all interfaces, "
     "whatever address is given: anyone who can reach the port can run code "
@@ -75,9 +77,10 @@ def serve(cluster: addresses.Cluster, num_cpus: int | None = None,
   if until_stdin_closes:
     _wake_with_parents_end()
     threading.Thread(target=_end_with_stdin, daemon=True).start()
-  # Joining the server would keep Python from handling signals.
+  # Joining the server would keep Python from handling signals, and so would
+  # signal.pause: the system may give a signal to any of TensorFlow's threads.
   while True:
-    signal.pause()
+    time.sleep(_SIGNAL_SECONDS)
 
 
 def _wake_with_parents_end() -> None:
