@@ -7,6 +7,8 @@ OLDEST := .venv-oldest
 OLDEST_TENSORFLOW = $(shell $(PYTHON) -c "import runpy; \
   print(runpy.run_path('tf_cdops/version.py')['TENSORFLOW_OLDEST'])")
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
+# A file's tests share set-up and devices, so each file stays in one process.
+PYTEST := -m pytest -n auto --maxprocesses=4 --dist=loadfile
 REQUIREMENTS := setup.py tf_cdops/version.py
 
 # Keras writes a settings file where it feels at home: not in the user's.
@@ -26,13 +28,13 @@ types: $(VENV)/.dev
 	$(VENV)/bin/mypy
 
 pytest: $(VENV)/.dev
-	$(VENV)/bin/python -m pytest
+	$(VENV)/bin/python $(PYTEST)
 
 bazel: $(VENV)/.dev
 	third_party/bazel/test.sh $(VENV)
 
 test-oldest: $(OLDEST)/.dev
-	$(OLDEST)/bin/python -m pytest
+	$(OLDEST)/bin/python $(PYTEST)
 
 clean:
 	rm -rf $(VENV) $(OLDEST) .bazel build dist *.egg-info

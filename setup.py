@@ -35,6 +35,7 @@ setuptools.setup(
             "mypy>=1.10",
             "pytest>=8",
             "pytest-timeout>=2.3",
+            "pytest-xdist>=3.6",
             "ruff>=0.8",
             "scikit-learn>=1.4",
             "setuptools>=77",
