@@ -61,8 +61,9 @@ def train(cluster, file, x, y):
   killer = _Killer(cluster)
   epoch = attempts = 0
   while epoch < _EPOCHS.value:
-    # Waits, at most a minute, until all workers answer; then everything on
-    # them is made anew.
+    # What was on the workers is lost: let go of it, and make it anew, after
+    # waiting, at most a minute, until all workers answer.
+    strategy = model = None
     strategy = tf_cdops.multi_worker_strategy(cluster)
     with strategy.scope():
       tf.keras.utils.set_random_seed(0)

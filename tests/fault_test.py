@@ -98,6 +98,7 @@ _SCRIPT = """\
           lambda: killed_in_the_middle(strategy, cluster.pid(1))))
 
       cluster.restart(1)
+      strategy = count = step = None  # Their variables went with the worker.
       strategy = tf_cdops.multi_worker_strategy(cluster)
       count, step = counter(strategy)
       dog = cluster_lib.StepWatchdog(cluster, limit=5.0)

@@ -254,8 +254,8 @@ class DtypeTest(NcclTestCase):
     with self.assertRaisesRegex(
         errors.AlgorithmError,
         f"nccl can't sum {dtype.name}; it sums float16, float32, float64, "
-        "int32, int64, bfloat16 and complex numbers: cast the values, or use "
-        "another algorithm"):
+        "int32, int64, bfloat16, complex64, complex128: cast the values, or "
+        "use another algorithm"):
       Trace(mode, topology, arrays, emitter(topology, ([0], algorithm, 1)))
 
 

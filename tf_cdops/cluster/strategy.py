@@ -1,7 +1,9 @@
 """multi_worker_strategy: a MirroredStrategy over the workers of a cluster."""
 
 import collections
+import functools
 import gc
+import sys
 import threading
 from typing import Any
 
@@ -24,7 +26,8 @@ def multi_worker_strategy(
 
   This process is the client: it builds the model and drives the steps, and the
   workers, which run `python -m tf_cdops worker`, compute. Call it again after
-  a worker was lost and restarted; variables of the old strategy are gone.
+  a worker was lost and restarted, having let go of the old strategy and all
+  that was made under it: its variables are gone.
 
   Args:
     cluster: the workers: a dict from job to addresses, a tf.train.ClusterSpec,
@@ -48,6 +51,7 @@ def multi_worker_strategy(
     ClusterError: naming the workers that don't answer in time.
   """
   resolved = addresses.resolve(cluster)
+  _hide_ends_of_sequences()
   probing.wait(resolved.others, timeout)
   gc.collect()  # A lost strategy's variables, freed later, would free ours.
   _within(timeout, lambda: _connect(resolved),
@@ -58,6 +62,23 @@ def multi_worker_strategy(
          if cross_device_ops is None else cross_device_ops)
   return _tf_compat.mirrored_strategy_over(
       devices, ops, list(by_worker.values()) if input_per_worker else None)
+
+
+@functools.cache  # Once a process.
+def _hide_ends_of_sequences() -> None:
+  """Keeps Python from reporting how TensorFlow ends a remote dataset.
+
+  When the thread that prefetches for a remote device ends, it raises "End of
+  sequence" where nobody can catch it, once a loop over a dataset.
+  """
+  report = sys.unraisablehook
+
+  def hook(unraisable: Any) -> None:
+    if not (isinstance(unraisable.exc_value, tf.errors.OutOfRangeError)
+            and "Executor.__del__" in repr(unraisable.object)):
+      report(unraisable)
+
+  sys.unraisablehook = hook
 
 
 def _connect(cluster: addresses.Cluster) -> None:

@@ -49,8 +49,10 @@ def all_reduce(engine: str, tensors: Sequence[tf.Tensor],
   """Sums one tensor a place with an engine; returns one a place."""
   if not tf.executing_eagerly():
     return _emit(engine, tensors, tuple(places), options)
+  function = _function(engine, tuple(places), options, tensors[0].dtype,
+                       tuple(tensors[0].shape))
   with _one_at_a_time:
-    outputs = _function(engine, tuple(places), options)(list(tensors))
+    outputs = function(*tensors)
   results = []
   for output, place in zip(outputs, places, strict=True):
     # A function's outputs all say that they are on its first device.
@@ -59,12 +61,15 @@ def all_reduce(engine: str, tensors: Sequence[tf.Tensor],
   return results
 
 
-@functools.lru_cache(maxsize=128)  # Bounded; each retraces for its shapes.
-def _function(engine: str, places: tuple[str, ...],
-              options: Options) -> Callable[..., list[tf.Tensor]]:
+@functools.lru_cache(maxsize=1024)  # Bounded: a model has so many shapes.
+def _function(engine: str, places: tuple[str, ...], options: Options,
+              dtype: tf.DType, shape: tuple[int, ...]
+              ) -> Callable[..., list[tf.Tensor]]:
+  # Concrete, since TensorFlow warns of a function that is traced often.
   return tf.function(
-      lambda tensors: _emit(engine, tensors, places, options),
-      autograph=False)
+      lambda *tensors: _emit(engine, tensors, places, options),
+      autograph=False).get_concrete_function(
+          *[tf.TensorSpec(shape, dtype)] * len(places))
 
 
 def _emit(engine: str, tensors: Sequence[tf.Tensor], places: tuple[str, ...],

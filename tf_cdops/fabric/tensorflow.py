@@ -122,16 +122,16 @@ def sum_in_order(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
   """Sums tensors strictly one after the other, so that the bits are fixed.
 
   AddN starts with whichever input's memory it can reuse, and Grappler sorts
-  its inputs and makes one of any chain of additions. It leaves a chain of
-  subtractions alone, and -((-a - b) - c) has the bits of (a + b) + c.
+  its inputs and makes one of any chain of additions. It doesn't see through
+  the check of a shape between them. (Subtractions would do, but give -0.0.)
   """
   dtype = tensors[0].dtype
   if len(tensors) < 3 or not (dtype.is_floating or dtype.is_complex):
     return _sum(tensors)
-  total = tf.negative(tensors[0])
+  total = tensors[0]
   for tensor in tensors[1:]:
-    total = tf.subtract(total, tensor)
-  return tf.negative(total)
+    total = tf.add(tf.ensure_shape(total, total.shape), tensor)
+  return total
 
 
 def _sum(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
