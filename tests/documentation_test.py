@@ -15,6 +15,8 @@ from absl.testing import absltest
 import tensorflow as tf
 
 import tf_cdops
+from tf_cdops import auto_rules
+from tf_cdops import spec
 from tf_cdops.algorithms import registry
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -42,6 +44,14 @@ class DocumentationTest(absltest.TestCase):
     for algorithm in tf_cdops.all_reduce_algorithms():
       if algorithm.all_reduce.__module__.startswith("tf_cdops."):
         self.assertIn(f"| `{algorithm.name}` |", _README)
+
+  def test_readme_has_the_rules_of_auto(self):
+    table = []
+    for rule in auto_rules.RULES:
+      limit = f" {spec.format_bytes(rule.limit)}" if rule.limit else ""
+      table.append(f"| {rule.where} |{limit} | `{rule.algorithm}` | "
+                   f"{'yes' if rule.pack else 'no'} |")
+    self.assertIn("\n".join(table), _README)
 
   def test_readme_shell_blocks_are_known(self):
     blocks = re.findall(r"^```sh\n(.*?)^```", _README, re.M | re.S)

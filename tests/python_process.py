@@ -9,7 +9,7 @@ import textwrap
 import tf_cdops
 
 ROOT = pathlib.Path(tf_cdops.__file__).resolve().parents[1]
-_TIMEOUT = 120
+_TIMEOUT = 240
 
 
 def run(*args: str, first_on_path: tuple[str, ...] = ()

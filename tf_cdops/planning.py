@@ -86,7 +86,8 @@ class _Way:
   pack: bool = False
 
 
-def parse_all_reduce_spec(text: Any) -> spec_lib.AllReduceSpec:
+def parse_all_reduce_spec(
+    text: Any, argument: str = "all_reduce_spec") -> spec_lib.AllReduceSpec:
   """Returns a spec's lines as a tuple; `str` of it gives the text again.
 
   >>> tf_cdops.parse_all_reduce_spec("nccl#2:32k:pscpu/pscpu#2")[0]
@@ -94,6 +95,7 @@ def parse_all_reduce_spec(text: Any) -> spec_lib.AllReduceSpec:
 
   Args:
     text: the spec, as a text or as (a list of) tuples.
+    argument: what an error calls it.
 
   Returns:
     A tuple of AllReduceSpecTuple.
@@ -101,7 +103,7 @@ def parse_all_reduce_spec(text: Any) -> spec_lib.AllReduceSpec:
   Raises:
     ValueError: if the form is wrong or an algorithm isn't registered.
   """
-  parsed = spec_lib.parse(text)
+  parsed = spec_lib.parse(text, argument)
   if not parsed.is_auto:
     for line in parsed:
       hierarchical.find(line.alg)

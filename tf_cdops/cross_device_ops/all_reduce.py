@@ -56,7 +56,8 @@ class AllReduceCrossDeviceOps(base.CheckedCrossDeviceOps):
       ValueError: for a wrong spec, a negative number, or an unknown `sparse`.
     """
     super().__init__()
-    self._spec = planning.parse_all_reduce_spec(all_reduce_alg)
+    self._spec = planning.parse_all_reduce_spec(all_reduce_alg,
+                                                "all_reduce_alg")
     self._packing = planning.Packing(
         whole("num_packs", num_packs, 0),
         whole("agg_small_grads_max_bytes", agg_small_grads_max_bytes, 0),

@@ -64,7 +64,8 @@ class MultiWorkerAllReduce(all_reduce.AllReduceCrossDeviceOps):
     Raises:
       ValueError: for a wrong spec, device or number.
     """
-    super().__init__(all_reduce_spec, num_packs, agg_small_grads_max_bytes,
+    super().__init__(planning.parse_all_reduce_spec(all_reduce_spec),
+                     num_packs, agg_small_grads_max_bytes,
                      agg_small_grads_max_group, sparse=sparse)
     self._worker_devices = _check_worker_devices(worker_devices)
     self._num_gpus = (None if num_gpus_per_worker is None else

@@ -1,5 +1,7 @@
 """NcclAllReduce: NCCL where it can run, one device where it can't."""
 
+import functools
+
 from absl import logging
 
 from tf_cdops import execution
@@ -38,14 +40,18 @@ class NcclAllReduce(all_reduce.AllReduceCrossDeviceOps):
     return [f"num_packs={self._packing.num_packs}", f"sparse={self._sparse!r}"]
 
   def _topology(self, names: tuple[str, ...]) -> topology_lib.Topology | None:
-    topology = super()._topology(names)
-    assert topology is not None
-    reason = requirements.unmet(hierarchical.find("nccl"), topology,
-                                execution.machine())
+    reason = _why_not(names)
     if not reason:
-      return topology
+      return super()._topology(names)
     if not self._warned:
       self._warned = True
       logging.warning("NcclAllReduce reduces on one device instead: %s.",
                       reason)
     return None
+
+
+@functools.lru_cache(maxsize=256)  # It is asked for every value of a batch.
+def _why_not(names: tuple[str, ...]) -> str | None:
+  return requirements.unmet(
+      hierarchical.find("nccl"), topology_lib.Topology.from_devices(names),
+      execution.machine())

@@ -23,9 +23,14 @@ fi
 
 PATH="$PWD/$1/bin:$PATH"
 export PATH
+# Two options keep all output in .bazel. Bazel 8 refuses the first, and then
+# leaves a few empty folders in the user's cache; Debian's has no number.
+set -- --output_base="$PWD/.bazel"
+case "$(bazel --version)" in
+  "bazel no_version" | "bazel "[4-7].*)
+    set -- --output_user_root="$PWD/.bazel/user" "$@" ;;
+esac
 status=0
-bazel --output_base="$PWD/.bazel" test \
-  --repository_cache="$PWD/.bazel/repositories" --test_summary=terse \
-  --noshow_progress //... || status=$?
-bazel --output_base="$PWD/.bazel" shutdown
+bazel "$@" test --test_summary=terse --noshow_progress //... || status=$?
+bazel "$@" shutdown
 exit $status
