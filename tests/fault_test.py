@@ -176,7 +176,9 @@ class RecoverTest(absltest.TestCase):
           lambda epoch: python_process.run(
               example, "--epochs=2", f"--lose_in_epoch={epoch}"), (1, -1))
     for outcome in (lost, calm):
-      self.assertEqual((outcome.returncode, outcome.stderr), (0, ""))
+      # TensorFlow 2.16 logs the lost connection, whatever its log level.
+      self.assertEqual(outcome.returncode, 0, outcome.stderr)
+      self.assertNotIn("Traceback", outcome.stderr)
     *story, weights = lost.stdout.splitlines()
     self.assertEqual(story[0], "worker 1 is killed")
     self.assertRegex(story[1], r"^epoch 1 failed: \w+Error$")
