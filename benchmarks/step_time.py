@@ -24,7 +24,7 @@ import tensorflow as tf
 
 import tf_cdops
 
-# Shapes of the gradients: ResNet-50's are much like these 214 tensors, 102 MB.
+# Shapes of gradients: "resnet" is 214 tensors, 106 MB, much like ResNet-50.
 _LOADS = {
     "resnet": [[64]] * 106 + [[1, 1, 256, 64]] * 30 + [[3, 3, 128, 128]] * 30
               + [[1, 1, 512, 1024]] * 30 + [[1, 1, 1024, 216]] * 17
