@@ -17,6 +17,7 @@ from tf_cdops.algorithms import hierarchical
 from tf_cdops.algorithms import requirements
 from tf_cdops.algorithms import sharding
 from tf_cdops.fabric import base
+from tf_cdops.fabric import emitting
 from tf_cdops.fabric import engines
 from tf_cdops.fabric import tensorflow as tensorflow_fabric
 
@@ -117,20 +118,21 @@ def all_reduce(plan: planning.Plan, replicas: Sequence[Sequence[tf.Tensor]],
   fabric = tensorflow_fabric.TensorFlowFabric(options, in_order)
   results: list[list[Any]] = [[None] * len(tensors) for tensors in replicas]
   for bucket in plan.buckets:
-    mine = [[tensors[i] for i in bucket.tensors] for tensors in replicas]
-    packed = [packing_lib.pack(tensors, name)
-              for tensors, name in zip(mine, names, strict=True)]
+    algorithm = hierarchical.find(bucket.algorithm)
+    packed = [packing_lib.pack([tensors[i] for i in bucket.tensors], name,
+                               fabric.emitter)
+              for tensors, name in zip(replicas, names, strict=True)]
     sums = sharding.all_reduce(
-        fabric, hierarchical.find(bucket.algorithm),
-        fabric.place(packed, names), base.Group.of(topology, bucket.turn),
-        bucket.shards)
+        fabric, algorithm, fabric.place(packed, names),
+        base.Group.of(topology, bucket.turn), bucket.shards)
+    shapes = [replicas[0][i].shape for i in bucket.tensors]
     for replica, (total, name) in enumerate(zip(sums, names, strict=True)):
       whole = fabric.tensor(total, packed[replica])
       if whole is packed[replica]:  # Nothing to sum; place it all the same.
-        whole, = copy_to([name], whole)
-      parts = packing_lib.unpack(whole, mine[replica], name)
+        whole = emitting.copy(whole, name)
+      if reduce_op == tf.distribute.ReduceOp.MEAN:  # Once a pack.
+        whole = divide_on(name, whole, len(names))
+      parts = packing_lib.unpack(whole, shapes, name, fabric.emitter)
       for i, part in zip(bucket.tensors, parts, strict=True):
-        if reduce_op == tf.distribute.ReduceOp.MEAN:
-          part = divide_on(name, part, len(names))
         results[replica][i] = part
   return results

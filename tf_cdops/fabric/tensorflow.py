@@ -11,6 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_cdops.fabric import base
+from tf_cdops.fabric import emitting
 from tf_cdops.fabric import engines
 
 
@@ -38,8 +39,9 @@ class TensorFlowFabric:
       options: what the native engines should heed.
       in_order: whether sums are made in the order of their terms, to the bit.
     """
+    self.emitter = emitting.Emitter()
     self._options = options or engines.Options()
-    self._sum = sum_in_order if in_order else _sum
+    self._in_order = in_order
 
   def place(self, tensors: Sequence[tf.Tensor],
             places: Sequence[str]) -> list[PlacedTensor]:
@@ -54,10 +56,10 @@ class TensorFlowFabric:
     tensor = value.tensor
     if tensor.shape.rank == shape_of.shape.rank:
       return tensor
-    static = shape_of.shape
+    if shape_of.shape.is_fully_defined():
+      return self.emitter.reshape(tensor, tuple(shape_of.shape), value.place)
     with tf.device(value.place):
-      return tf.reshape(tensor, static if static.is_fully_defined()
-                        else tf.shape(shape_of))
+      return tf.reshape(tensor, tf.shape(shape_of))
 
   def split(self, value: PlacedTensor, count: int) -> list[PlacedTensor]:
     if count == 1:
@@ -68,17 +70,16 @@ class TensorFlowFabric:
     filled = [length for length in lengths if length]
     tensors = [value.tensor]
     if len(filled) > 1:
-      with tf.device(value.place):
-        tensors = tf.split(_flat(value.tensor),
-                           len(filled) if filled[0] == filled[-1] else filled)
+      vector = self.emitter.flat(value.tensor, value.place)
+      tensors = self.emitter.split(vector, filled, value.place)
     return [PlacedTensor(tensors[i] if length else None, value.place, length)
             for i, length in enumerate(lengths)]
 
   def _split_unknown(self, value: PlacedTensor,
                      count: int) -> list[PlacedTensor]:
     """Splits a value whose length is known only when the graph runs."""
+    flat = self.emitter.flat(value.tensor, value.place)
     with tf.device(value.place):
-      flat = _flat(value.tensor)
       # As part_lengths: the longer parts first.
       lengths = (tf.size(flat) + tf.range(count - 1, -1, -1)) // count
       return [PlacedTensor(tensor, value.place, None)
@@ -88,15 +89,18 @@ class TensorFlowFabric:
     filled = [part for part in parts if part.length != 0]
     if len(filled) < 2:
       return self.copy(filled[0] if filled else parts[0], place)
-    with tf.device(place):
-      joined = tf.concat([_flat(part.tensor) for part in filled], 0)
+    # Flat where they are: the axis of what arrives is then known to be one.
+    joined = self.emitter.concat(
+        [self.emitter.flat(part.tensor, part.place) for part in filled], place)
     return PlacedTensor(joined, place, joined.shape.num_elements())
 
   def add(self, values: Sequence[PlacedTensor], place: str) -> PlacedTensor:
     if len(values) == 1 or values[0].length == 0:
       return self.copy(values[0], place)
+    tensors = [value.tensor for value in values]
     with tf.device(place):
-      total = self._sum([value.tensor for value in values])
+      total = (sum_in_order(tensors) if self._in_order
+               else tf.raw_ops.AddN(inputs=tensors))
     return PlacedTensor(total, place, values[0].length)
 
   def copy(self, value: PlacedTensor, place: str) -> PlacedTensor:
@@ -104,9 +108,8 @@ class TensorFlowFabric:
       return value
     if value.length == 0:
       return dataclasses.replace(value, place=place)
-    with tf.device(place):
-      return dataclasses.replace(value, tensor=tf.identity(value.tensor),
-                                 place=place)
+    return PlacedTensor(emitting.copy(value.tensor, place), place,
+                        value.length)
 
   def native_all_reduce(self, engine: str, values: Sequence[PlacedTensor],
                         group: base.Group) -> list[PlacedTensor]:
@@ -127,16 +130,9 @@ def sum_in_order(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
   """
   dtype = tensors[0].dtype
   if len(tensors) < 3 or not (dtype.is_floating or dtype.is_complex):
-    return _sum(tensors)
+    return tf.raw_ops.AddN(inputs=list(tensors))
   total = tensors[0]
   for tensor in tensors[1:]:
     total = tf.add(tf.ensure_shape(total, total.shape), tensor)
   return total
 
-
-def _sum(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
-  return tf.raw_ops.AddN(inputs=list(tensors))
-
-
-def _flat(tensor: tf.Tensor) -> tf.Tensor:
-  return tensor if tensor.shape.rank == 1 else tf.reshape(tensor, [-1])
