@@ -118,21 +118,21 @@ def all_reduce(plan: planning.Plan, replicas: Sequence[Sequence[tf.Tensor]],
   fabric = tensorflow_fabric.TensorFlowFabric(options, in_order)
   results: list[list[Any]] = [[None] * len(tensors) for tensors in replicas]
   for bucket in plan.buckets:
-    algorithm = hierarchical.find(bucket.algorithm)
-    packed = [packing_lib.pack([tensors[i] for i in bucket.tensors], name,
-                               fabric.emitter)
-              for tensors, name in zip(replicas, names, strict=True)]
+    mine = [[tensors[i] for i in bucket.tensors] for tensors in replicas]
+    layout = packing_lib.Layout.of(mine[0])
+    packed = [layout.pack(tensors, name, fabric.emitter)
+              for tensors, name in zip(mine, names, strict=True)]
     sums = sharding.all_reduce(
-        fabric, algorithm, fabric.place(packed, names),
-        base.Group.of(topology, bucket.turn), bucket.shards)
-    shapes = [replicas[0][i].shape for i in bucket.tensors]
+        fabric, hierarchical.find(bucket.algorithm),
+        fabric.place(packed, names), base.Group.of(topology, bucket.turn),
+        bucket.shards)
     for replica, (total, name) in enumerate(zip(sums, names, strict=True)):
       whole = fabric.tensor(total, packed[replica])
       if whole is packed[replica]:  # Nothing to sum; place it all the same.
         whole = emitting.copy(whole, name)
       if reduce_op == tf.distribute.ReduceOp.MEAN:  # Once a pack.
         whole = divide_on(name, whole, len(names))
-      parts = packing_lib.unpack(whole, shapes, name, fabric.emitter)
+      parts = layout.unpack(whole, name, fabric.emitter)
       for i, part in zip(bucket.tensors, parts, strict=True):
         results[replica][i] = part
   return results

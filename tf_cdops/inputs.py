@@ -18,7 +18,8 @@ from tf_cdops import planning
 from tf_cdops import sparse
 from tf_cdops.fabric import engines
 
-_NOT_A_NUMBER = (tf.bool, tf.string, tf.variant, tf.resource)
+_NOT_A_NUMBER = frozenset({tf.bool, tf.string, tf.variant, tf.resource})
+_VALUES = (tf.Tensor, tf.Variable, tf.IndexedSlices)
 _DESTINATION_TYPES = (tf.distribute.DistributedValues, tf.Variable, tf.Tensor,
                       tf.IndexedSlices, str)
 _DESTINATIONS = ("a tf.distribute.DistributedValues, a tf.Variable, a "
@@ -89,7 +90,13 @@ def _check_summable(values: Sequence[Any], argument: str) -> None:
     raise errors.InputError(
         f"`{argument}` has dtype {first.dtype.name}, which has no sum; cast it "
         "to a number first.")
+  dtype, shape = first.dtype, first.shape
+  dense = not sparse.is_sparse(first)
   for replica, other in enumerate(values[1:], start=1):
+    # Nearly always so, and in eager mode this is what a step waits for.
+    if (dense and other.dtype == dtype and isinstance(other, tf.Tensor)
+        and other.shape == shape):
+      continue
     _check_same_dtype(first, other, replica)
     if sparse.is_sparse(first) or sparse.is_sparse(other):
       _check_same(_rows(first), _rows(other), replica, "slices of shape")
@@ -156,10 +163,13 @@ def pairs_to_reduce(pairs: Any) -> list[tuple[Any, Any]]:
 
 def size_of(replicas: Sequence[tf.Tensor]) -> planning.TensorSize:
   """Returns what a plan needs to know of a tensor that replicas have."""
-  dtype = replicas[0].dtype
-  counts = [tensor.shape.num_elements() for tensor in replicas]
-  return planning.TensorSize(
-      dtype.name, None if None in counts else counts[0] * dtype.size)
+  dtype, shape = replicas[0].dtype, replicas[0].shape
+  count = shape.num_elements()
+  # A shape may be known on one device and not on another.
+  known = count is not None and all(
+      tensor.shape == shape or tensor.shape.is_fully_defined()
+      for tensor in replicas)
+  return planning.TensorSize(dtype.name, count * dtype.size if known else None)
 
 
 def engine_options(options: Any) -> engines.Options:
@@ -178,17 +188,16 @@ def _as_distributed(value: Any, argument: str) -> Any:
   if not value.values:
     raise errors.InputError(
         f"`{argument}` (no values) must have a value for each replica.")
-  parts = tuple(_as_tensor(part, f"{argument}, replica {replica}")
-                for replica, part in enumerate(value.values))
-  if all(part is given for part, given in zip(parts, value.values,
-                                              strict=True)):
+  if all(isinstance(part, _VALUES) for part in value.values):
     return value
-  return _tf_compat.PerReplica(parts)
+  return _tf_compat.PerReplica(tuple(
+      _as_tensor(part, f"{argument}, replica {replica}")
+      for replica, part in enumerate(value.values)))
 
 
 def _as_tensor(value: Any, argument: str) -> Any:
   """Returns a TensorFlow value as it is and makes a tensor of the rest."""
-  if isinstance(value, (tf.Tensor, tf.Variable, tf.IndexedSlices)):
+  if isinstance(value, _VALUES):
     return value
   if value is not None and not isinstance(value, (str, bytes)):
     try:

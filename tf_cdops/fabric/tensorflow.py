@@ -135,4 +135,3 @@ def sum_in_order(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
   for tensor in tensors[1:]:
     total = tf.add(tf.ensure_shape(total, total.shape), tensor)
   return total
-
