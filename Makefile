@@ -14,7 +14,7 @@ REQUIREMENTS := setup.py tf_cdops/version.py
 # Keras writes a settings file where it feels at home: not in the user's.
 export KERAS_HOME := $(CURDIR)/$(VENV)/keras
 
-.PHONY: demo test lint types pytest bazel test-oldest clean
+.PHONY: demo test bench lint types chromium pytest bazel test-oldest clean
 
 demo: $(VENV)/.demo
 	$(VENV)/bin/python -m tf_cdops demo
@@ -27,11 +27,17 @@ lint: $(VENV)/.dev
 types: $(VENV)/.dev
 	$(VENV)/bin/mypy
 
-pytest: $(VENV)/.dev
+chromium:  # In which a test looks at the page of `tf_cdops explain`.
+	third_party/chromium/install.sh
+
+pytest: $(VENV)/.dev chromium
 	$(VENV)/bin/python $(PYTEST)
 
 bazel: $(VENV)/.dev
 	third_party/bazel/test.sh $(VENV)
+
+bench: $(VENV)/.dev  # About a quarter of an hour; leave the machine alone.
+	$(VENV)/bin/python benchmarks/suite.py
 
 test-oldest: $(OLDEST)/.dev
 	$(OLDEST)/bin/python $(PYTEST)

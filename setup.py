@@ -32,6 +32,7 @@ setuptools.setup(
         "demo": ["scikit-learn>=1.4"],
         "dev": [
             "hypothesis>=6.100",
+            "matplotlib>=3.8",
             "mypy>=1.10",
             "pytest>=8",
             "pytest-timeout>=2.3",

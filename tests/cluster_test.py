@@ -16,6 +16,7 @@ import tensorflow as tf
 import tf_cdops
 from tf_cdops import errors
 from tf_cdops.cluster import addresses
+from tf_cdops.cluster import connecting
 from tf_cdops.cluster import probing
 from tf_cdops.cluster import server
 from tf_cdops.cluster import watchdog
@@ -285,6 +286,42 @@ class ProbingTest(parameterized.TestCase):
     with self.assertRaisesRegex(errors.ClusterError, "^it has ended$"):
       probing.wait([task_at(dead_port())], 600.0, give_up)
     self.assertLess(time.monotonic() - start, _GENEROUS)
+
+
+class ClientAddressTest(absltest.TestCase):
+
+  def test_is_kept_for_a_cluster_and_new_for_another(self):
+    with port_that_says(_SETTINGS) as one, port_that_says(_SETTINGS) as two:
+      first, again, other, back = (
+          connecting.client_address(addresses.Cluster((task_at(port),)))
+          for port in (one, one, two, one))
+    self.assertRegex(first, r"^127\.0\.0\.1:\d+$")
+    self.assertEqual(again, first)
+    # TensorFlow never closes the first, so that its port can't be had again.
+    self.assertLen({other, back, first}, 3)
+
+  def test_ipv6(self):
+    try:
+      listening = socket.create_server(("::1", 0), family=socket.AF_INET6)
+    except OSError:
+      self.skipTest("this system has no IPv6")
+    with listening:
+      task = addresses.Task("worker", 0, f"[::1]:{listening.getsockname()[1]}")
+      self.assertRegex(connecting.client_address(addresses.Cluster((task,))),
+                       r"^\[::1\]:\d+$")
+
+  def test_an_address_that_others_reach_is_preferred(self):
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+      try:
+        probe.connect(("192.0.2.1", 9))  # Sends nothing; finds the route.
+      except OSError:
+        self.skipTest("this machine has no network")
+      host = probe.getsockname()[0]
+    with (port_that_says(_SETTINGS) as near,
+          socket.create_server((host, 0)) as far):
+      cluster = addresses.Cluster((task_at(near), addresses.Task(
+          "worker", 1, f"{host}:{far.getsockname()[1]}")))
+      self.assertStartsWith(connecting.client_address(cluster), f"{host}:")
 
 
 class StepWatchdogTest(parameterized.TestCase):

@@ -13,6 +13,10 @@ import tensorflow as tf
 from tf_cdops import version
 from tf_cdops.cli import digits
 
+# What a LocalCluster says where no private network is possible.
+_NO_NETWORK = re.compile(
+    r"^WARNING:absl:LocalCluster: TensorFlow's servers have no [^\n]*\n$")
+
 
 def run(*args: str, **kwargs: tuple[str, ...]):
   return python_process.run("-m", "tf_cdops", *args, **kwargs)
@@ -38,6 +42,15 @@ class DemoTest(parameterized.TestCase):
         "all-reduced each step": "8 tensors, 172,200 bytes a replica",
         "replicas bit-identical": "yes, 26 variables compared",
     }.items(), cells.items())
+
+  def test_several_workers(self):
+    outcome = run("demo", "--workers=2", "--devices=1", "--epochs=6",
+                  "--all_reduce_spec=xring")
+    self.assertEqual(outcome.returncode, 0, outcome.stderr)
+    if not _NO_NETWORK.search(outcome.stderr):
+      self.assertEqual(outcome.stderr, "")
+    self.assertRegex(outcome.stdout, "(?s)all-reduce spec +│ xring .*"
+                     "replicas +│ 2 .*bit-identical +│ yes.*demo passed")
 
   @parameterized.parameters(
       (["demo", "--devices=0"],

@@ -7,6 +7,7 @@ import io
 import pathlib
 import pkgutil
 import re
+import shlex
 from contextlib import redirect_stdout
 
 from tests import virtual_devices
@@ -18,6 +19,7 @@ import tf_cdops
 from tf_cdops import auto_rules
 from tf_cdops import spec
 from tf_cdops.algorithms import registry
+from tf_cdops.cli import main
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
 _README = (_ROOT / "README.md").read_text(encoding="utf-8")
@@ -55,11 +57,20 @@ class DocumentationTest(absltest.TestCase):
 
   def test_readme_shell_blocks_are_known(self):
     blocks = re.findall(r"^```sh\n(.*?)^```", _README, re.M | re.S)
-    lines = [line.split("#")[0].strip() for block in blocks
-             for line in block.splitlines()]
+    lines = [re.split(r"\s#", line)[0].strip() for block in blocks
+             for line in block.replace("\\\n", " ").splitlines()]
+    commands = [line.removeprefix("python -m tf_cdops ") for line in lines
+                if line.startswith("python -m tf_cdops ")]
+    self.assertLen(commands, 4)
+    for command in commands:  # Each has tests of its own; these are flags.
+      with self.subTest(command):
+        args = main._parser().parse_args(shlex.split(command))
+        if hasattr(args, "all_reduce_spec"):
+          self.assertTrue(spec.parse(args.all_reduce_spec))
     # `make test` runs this; installing from the registry is for releases.
     self.assertCountEqual(
-        ["pip install 'tf-cdops[cpu]'", "make demo", "make test"], lines)
+        ["pip install 'tf-cdops[cpu]'", "make demo", "make test"],
+        [line for line in lines if not line.startswith("python -m tf_cdops ")])
 
   def test_docstring_examples(self):
     tried = 0

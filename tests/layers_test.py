@@ -12,6 +12,7 @@ _PACKAGE = pathlib.Path(tf_cdops.__file__).parent
 _LAYERS = (
     ("tf_cdops.__main__",),
     ("tf_cdops.cli",),
+    ("tf_cdops.measuring",),
     ("tf_cdops.cluster",),
     ("tf_cdops.flags",),
     ("tf_cdops",),  # The facade, which those above use as users do.
@@ -22,6 +23,7 @@ _LAYERS = (
     ("tf_cdops.inputs",),
     ("tf_cdops.packing", "tf_cdops.sparse"),
     ("tf_cdops.devices",),
+    ("tf_cdops.explaining", "tf_cdops.tuning"),
     ("tf_cdops.planning",),
     ("tf_cdops.auto_rules",),
     ("tf_cdops.algorithms",),
@@ -34,8 +36,9 @@ _LAYERS = (
     ("tf_cdops.version",),
 )
 # These see no TensorFlow, so that they run and are tested without it.
-_PURE = ("tf_cdops.planning", "tf_cdops.auto_rules", "tf_cdops.algorithms",
-         "tf_cdops.fabric.base", "tf_cdops.fabric.tracing", "tf_cdops.spec",
+_PURE = ("tf_cdops.explaining", "tf_cdops.tuning", "tf_cdops.planning",
+         "tf_cdops.auto_rules", "tf_cdops.algorithms", "tf_cdops.fabric.base",
+         "tf_cdops.fabric.tracing", "tf_cdops.fabric.traffic", "tf_cdops.spec",
          "tf_cdops.topology", "tf_cdops.device_names", "tf_cdops.errors",
          "tf_cdops.version", "tf_cdops._requirements")
 # The facade's imports for type checkers, and of modules named by a string.

@@ -8,6 +8,7 @@ import contextlib
 import json
 import os
 import pathlib
+import shutil
 import signal
 import socket
 import subprocess
@@ -15,6 +16,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Callable, Iterator
+from concurrent import futures
 from unittest import mock
 
 from absl.testing import absltest
@@ -140,6 +142,18 @@ class LocalClusterTest(_TestCase):
     with self.assertRaisesRegex(errors.ClusterError, "doesn't run"):
       cluster.as_dict()
 
+  def test_twenty_starts_and_stops(self):
+    def start_and_stop(_):
+      with tf_cdops.LocalCluster(1, timeout=120) as cluster:
+        described, pid = cluster.as_dict(), cluster.pid(0)
+        self.assertEmpty(
+            probing.silent(addresses.resolve(cluster).tasks, _BOUND))
+      self.assert_gone([pid], described)
+      return pid
+
+    with futures.ThreadPoolExecutor(4) as pool:
+      self.assertLen(set(pool.map(start_and_stop, range(20))), 20)
+
   def test_a_taken_port_is_replaced(self):
     with socket.create_server(("0.0.0.0", 0)) as taken:
       ports = [[taken.getsockname()[1]], local._free_ports(1)]
@@ -166,10 +180,10 @@ class LocalClusterTest(_TestCase):
 class StandInTest(_TestCase):
   """What LocalCluster does to its processes, whatever they run."""
 
-  def test_twenty_starts_and_stops(self):
+  def test_starts_again_and_again(self):
     self.stand_in(_STAND_IN)
     cluster = tf_cdops.LocalCluster(2)
-    for _ in range(20):
+    for _ in range(5):
       with cluster:
         described = cluster.as_dict()
         pids = [cluster.pid(0), cluster.pid(1)]
@@ -308,6 +322,59 @@ class ParentTest(_TestCase):
       finally:
         if alive(pids[1]):
           os.kill(pids[1], signal.SIGKILL)
+
+
+class WarningTest(_TestCase):
+  """Servers listen on all interfaces; is that said where it matters?"""
+
+  _SCRIPT = """\
+      import sys
+      from tf_cdops.cli import isolation
+      private = {private} and isolation.enter_private_network()
+      import tf_cdops
+      from tf_cdops.cluster import interfaces
+      sys.executable = {program!r}
+      for _ in range(2):
+        with tf_cdops.LocalCluster(1):
+          pass
+      print(private, interfaces.reachable_from_outside())
+      """
+  _WARNING = (r"^WARNING:absl:LocalCluster: TensorFlow's servers have no "
+              r"authentication and listen on all interfaces[^\n]*\n$")
+
+  def _said(self, private, *wrapper):
+    """Returns what the script prints, run by `wrapper` if there is one."""
+    script = textwrap.dedent(self._SCRIPT.format(
+        private=private, program=self.executable(_STAND_IN)))
+    outcome = subprocess.run(
+        [*wrapper, sys.executable, "-c", script], capture_output=True,
+        text=True, timeout=4 * _BOUND, check=False,
+        env=environment(TF_CPP_MIN_LOG_LEVEL="3"))
+    if not wrapper:
+      self.assertEqual(outcome.returncode, 0, outcome.stderr)
+    return outcome.stdout, outcome.stderr
+
+  def test_once_where_others_can_reach_them(self):
+    stdout, stderr = self._said(False)
+    if stdout != "False True\n":
+      self.skipTest("this machine has no network")
+    self.assertRegex(stderr, self._WARNING)
+
+  def test_not_in_a_private_network(self):
+    stdout, stderr = self._said(True)
+    if stdout.startswith("False"):
+      self.skipTest("this system allows no private network")
+    self.assertEqual((stdout, stderr), ("True False\n", ""))
+
+  def test_once_where_no_private_network_is_possible(self):
+    if shutil.which("unshare") is None:
+      self.skipTest("this system has no unshare")
+    stdout, stderr = self._said(
+        True, "unshare", "--user", "--map-root-user", "sh", "-c",
+        'echo 0 > /proc/sys/user/max_net_namespaces && exec "$@"', "sh")
+    if stdout != "False True\n":
+      self.skipTest("this system has no user namespaces, or no network")
+    self.assertRegex(stderr, self._WARNING)
 
 
 class WorkerTest(_TestCase):

@@ -5,6 +5,7 @@ has its own, and checks many things in it.
 """
 
 import json
+from concurrent import futures
 from typing import Any
 
 from absl.testing import absltest
@@ -12,11 +13,15 @@ from tests import python_process
 
 import numpy as np
 
+from tf_cdops.cluster import interfaces
+
 # Float32 rounding: the sums of four replicas may be made in another order.
 _CLOSE = {"rtol": 1e-4, "atol": 1e-6}
 
 _COMMON = """\
     import json
+    from tf_cdops.cli import isolation
+    isolation.enter_private_network()  # Before TensorFlow has any thread.
     import numpy as np
     import tensorflow as tf
     import tf_cdops
@@ -271,12 +276,47 @@ _INPUT_AND_FILES = _COMMON + """
     """
 
 
+# A program that is itself a task of its cluster: TF_CONFIG says which.
+_OWN_TASK = _COMMON + _TRAINING + """
+    import os, subprocess, sys
+    from tf_cdops.cluster import local
+
+    def config(job, index):
+      return json.dumps({"cluster": cluster,
+                         "task": {"type": job, "index": index}})
+
+    first, second = (f"127.0.0.1:{port}" for port in local._free_ports(2))
+    if JOB == "chief":
+      cluster, other = {"chief": [first], "worker": [second]}, 0
+    else:
+      cluster, other = {"worker": [first, second]}, 1
+    worker = subprocess.Popen(
+        [sys.executable, "-m", "tf_cdops", "worker", "--until_stdin_closes"],
+        env=os.environ | {"TF_CONFIG": config("worker", other)},
+        stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+    os.environ["TF_CONFIG"] = config(JOB, 0)
+    strategy = tf_cdops.multi_worker_strategy(
+        tf.distribute.cluster_resolver.TFConfigClusterResolver())
+    facts["devices"] = list(strategy.extended.worker_devices)
+    facts["trained"] = {"auto": train(strategy)}
+    worker.kill()
+    worker.wait()
+    print(json.dumps(facts))
+    """
+
+
+def without_warning(stderr: str) -> str:
+  """Leaves out what a LocalCluster says where no private network can be."""
+  return "".join(line for line in stderr.splitlines(keepends=True)
+                 if "LocalCluster: TensorFlow's servers have" not in line)
+
+
 def facts_of(script: str) -> Any:
   outcome = python_process.run_script(script)
   if outcome.returncode:
     raise AssertionError(outcome.stderr[-4000:])
   facts = json.loads(outcome.stdout.splitlines()[-1])
-  facts["stderr"] = outcome.stderr
+  facts["stderr"] = without_warning(outcome.stderr)
   return facts
 
 
@@ -343,6 +383,20 @@ class ThreeWorkersTest(_TrainingTestCase):
     self.assert_trained_alike(facts_of(_THREE_WORKERS), "rechd")
 
 
+class OwnTaskTest(absltest.TestCase):
+
+  def test_the_client_can_be_a_task_that_holds_replicas(self):
+    jobs = ("chief", "worker")
+    with futures.ThreadPoolExecutor() as pool:
+      chief, worker = pool.map(
+          lambda job: facts_of(_OWN_TASK.replace("JOB", repr(job))), jobs)
+    name = "/job:{}/replica:0/task:{}/device:CPU:0".format
+    self.assertEqual(chief["devices"], [name("chief", 0), name("worker", 0)])
+    self.assertEqual(worker["devices"], [name("worker", 0), name("worker", 1)])
+    self.assertEqual(chief["trained"], worker["trained"])
+    self.assertTrue(chief["trained"]["auto"]["identical"])
+
+
 class InputAndFilesTest(absltest.TestCase):
 
   @classmethod
@@ -383,14 +437,28 @@ class InputAndFilesTest(absltest.TestCase):
     self.assertEqual(self.facts["stderr"], "")
 
 
-class GraphTest(absltest.TestCase):
+class ExamplesTest(absltest.TestCase):
 
-  def test_example(self):
-    outcome = python_process.run(
-        str(python_process.ROOT / "examples" / "v1_graph.py"))
-    self.assertEqual((outcome.returncode, outcome.stderr), (0, ""))
+  def _output(self, name):
+    outcome = python_process.run(str(python_process.ROOT / "examples" / name))
+    # The warning, and only where there is something to warn of.
+    warned = interfaces.reachable_from_outside()
+    self.assertEqual(
+        (outcome.returncode, without_warning(outcome.stderr),
+         outcome.stderr.count("\n")), (0, "", int(warned)))
+    return outcome.stdout
+
+  def test_keras(self):
+    self.assertEqual(
+        self._output("keras_several_workers.py"),
+        "replicas: /job:worker/replica:0/task:0/device:CPU:0, "
+        "/job:worker/replica:0/task:1/device:CPU:0\n"
+        "loss: 0.0000\nweights: [2.0, -1.0, 0.5]\n")
+
+  def test_v1_graph(self):
     # Replicas want 2 and 4, each step goes half the way to their mean.
-    self.assertEqual(outcome.stdout, "losses: [0.5, 0.5]\n"
+    self.assertEqual(self._output("v1_graph.py"),
+                     "losses: [0.5, 0.5]\n"
                      "weight on each worker: [3.0, 3.0]\n")
 
 

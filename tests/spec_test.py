@@ -209,6 +209,23 @@ class SpecFileTest(parameterized.TestCase):
         rf"^`all_reduce_spec` \('@{path}'\) must name .*{message}"):
       tf_cdops.parse_all_reduce_spec(f"@{path}")
 
+  @parameterized.parameters({"version": spec.FILE_VERSION}, {})
+  def test_reads_its_own_format(self, **version):
+    path = self.write(json.dumps(version | {"all_reduce_spec": "xring#2"}))
+    self.assertEqual(str(spec.parse(f"@{path}")), "xring#2")
+
+  @parameterized.parameters(
+      (2, "2"), (0, "0"), ("1", "'1'"), (None, "None"), (True, "True"),
+      ([], r"\[\]"))
+  def test_other_formats(self, version, shown):
+    path = self.write(json.dumps({"version": version,
+                                  "all_reduce_spec": "xring#2"}))
+    with self.assertRaisesRegex(
+        errors.SpecError,
+        rf"^`all_reduce_spec` \('@{path}'\) must have the format version 1, "
+        rf"and it is {shown}; run `tf_cdops tune` again, or update"):
+      tf_cdops.parse_all_reduce_spec(f"@{path}")
+
   @parameterized.parameters(
       ("xring#0", r"shards of 'xring' \(0\) must be"),
       ("", "has an empty part"),

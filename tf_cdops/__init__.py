@@ -21,6 +21,7 @@ if TYPE_CHECKING:
   from tf_cdops.cross_device_ops import MultiWorkerAllReduce
   from tf_cdops.cross_device_ops import NcclAllReduce
   from tf_cdops.cross_device_ops import ReductionToOneDevice
+  from tf_cdops.explaining import explain
   from tf_cdops.planning import parse_all_reduce_spec
   from tf_cdops.spec import AllReduceSpecTuple
   from tf_cdops.topology import Topology
@@ -36,6 +37,7 @@ __all__ = [
     "__version__",
     "all_reduce",
     "all_reduce_algorithms",
+    "explain",
     "flags",
     "multi_worker_strategy",
     "parse_all_reduce_spec",
@@ -53,6 +55,7 @@ _HOMES = {
     "Topology": "tf_cdops.topology",
     "all_reduce": "tf_cdops.all_reducing",
     "all_reduce_algorithms": "tf_cdops.algorithms.registry",
+    "explain": "tf_cdops.explaining",
     "multi_worker_strategy": "tf_cdops.cluster",
     "parse_all_reduce_spec": "tf_cdops.planning",
     "register_all_reduce": "tf_cdops.algorithms.registry",

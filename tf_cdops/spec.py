@@ -18,6 +18,8 @@ from tf_cdops import errors
 
 AUTO = "auto"
 UNLIMITED = -1
+# Of the files that `tune` writes and "@file.json" reads.
+FILE_VERSION = 1
 FORM = "alg[#shards](:limit:alg[#shards])*, such as 'xring:64k:pscpu/pscpu#2'"
 _UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30}
 _BYTES = re.compile(r"(\d+)([kmg]?)", re.IGNORECASE)
@@ -171,6 +173,13 @@ def _from_file(path: str, argument: str) -> AllReduceSpec:
     raise errors.SpecError(
         f"`{argument}` ('@{path}') must name a readable JSON file: "
         f"{error}.") from None
+  if isinstance(content, dict):
+    version = content.get("version", FILE_VERSION)  # By hand, without one.
+    if version != FILE_VERSION or isinstance(version, bool):
+      raise errors.SpecError(
+          f"`{argument}` ('@{path}') must have the format version "
+          f"{FILE_VERSION}, and it is {version!r}; run `tf_cdops tune` again, "
+          "or update tf_cdops.")
   text = content.get("all_reduce_spec") if isinstance(content, dict) else None
   if not isinstance(text, str) or text.startswith("@"):
     raise errors.SpecError(

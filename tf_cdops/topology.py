@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import functools
 from collections.abc import Iterable, Sequence
 
 from tf_cdops import device_names
@@ -86,7 +87,7 @@ class Topology:
         else _host(device_names.parse(devices[group[0]])) for group in ranks)
     return cls(devices, ranks, hosts)
 
-  @property
+  @functools.cached_property
   def device_types(self) -> frozenset[str]:
     """The kinds of devices here, such as {"GPU"}; "CPU" where none is named."""
     return frozenset(

@@ -1,12 +1,13 @@
 """intra/inter: one algorithm inside each worker, another across workers."""
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from tf_cdops import errors
+from tf_cdops.algorithms import pair_traffic
 from tf_cdops.algorithms import registry
 from tf_cdops.fabric import base
-from tf_cdops.fabric import tracing
 
 
 def find(name: str) -> registry.Algorithm:
@@ -63,32 +64,15 @@ def hierarchical(intra: registry.Algorithm,
                         strict=True))
     return [results[rank] for rank in range(len(values))]
 
-  def cost(length: int, group: base.Group) -> base.Cost:
-    assert intra.cost is not None
-    assert inter.cost is not None
-    if len(group.workers) == 1:
-      return intra.cost(length, group)
-    # Inside, workers are few enough to trace; across, there may be thousands.
-    fabric = tracing.TracingFabric()
-    down, up = _phases(intra, group)
-    parts, steps = [], 0
-    for w in range(len(group.workers)):
-      inside = group.worker(w)
-      parts.append(down(
-          fabric, [fabric.replica(i, length, place)
-                   for i, place in enumerate(inside.places)], inside))
-      steps = max(steps, *(result.step
-                           for result in up(fabric, parts[w], inside)))
-    across = [inter.cost(peers[0].length, _peers(group, peers, c))
-              for c, peers in enumerate(zip(*parts, strict=True))]
-    return base.Cost(steps + max(c.steps for c in across),
-                     fabric.moved + sum(c.moved for c in across))
-
+  # With two ways down, `traffic` doesn't tell which of them it is.
+  known = intra.traffic and inter.traffic and not (
+      intra.reduce and intra.reduce_scatter)
   return registry.Algorithm(
       name=f"{intra.name}/{inter.name}",
       description=f"{intra.name} inside a worker, {inter.name} across.",
       all_reduce=all_reduce,
-      cost=cost if intra.cost and inter.cost else None,
+      traffic=(functools.partial(pair_traffic.traffic, intra, inter)
+               if known else None),
       modelled=intra.modelled or inter.modelled,
       pair=(intra, inter))
 

@@ -3,23 +3,30 @@
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from tf_cdops.algorithms import registry
 from tf_cdops.algorithms import shuffle
 from tf_cdops.fabric import base
+from tf_cdops.fabric import traffic as traffic_lib
 
 
-def cost(length: int, group: base.Group) -> base.Cost:
+def traffic(length: int, group: base.Group) -> traffic_lib.Traffic:
   """One opaque step, and a ring's traffic: a model, not a count."""
-  p = len(group.places)
-  if p == 1 or not length:
-    return base.Cost(0, 0, 0)
-  return base.Cost(1, 2 * (p - 1) * length)
+  order = np.array([rank for ranks in group.workers for rank in ranks])
+  lengths = np.array(base.part_lengths(length, len(order)))
+  ring = traffic_lib.wave(
+      1, order, np.roll(order, -1),
+      2 * length - lengths - np.roll(lengths, -1),
+      hidden=max(2 * len(order) - 3, 0))
+  return traffic_lib.Traffic((ring,), (), order, lengths)
 
 
 @registry.register_all_reduce(
     "nccl", description="NVIDIA's NCCL, through TensorFlow's op.",
     device_types=["GPU"], single_worker=True, kernel="NcclAllReduce",
-    whole_devices=True, cost=cost, modelled=True)
+    whole_devices=True, traffic=traffic, modelled=True,
+    steps_formula="1, out of sight", bytes_formula="2n(p-1)/p, modelled")
 def nccl(fabric: base.Fabric, values: Sequence[Any],
          group: base.Group) -> list[Any]:
   """All-reduce by NCCL among the GPUs of one worker.
@@ -38,8 +45,9 @@ def nccl(fabric: base.Fabric, values: Sequence[Any],
 
 
 @registry.register_all_reduce(
-    "collective", description="TensorFlow's collective ops.", cost=cost,
-    modelled=True)
+    "collective", description="TensorFlow's collective ops.",
+    traffic=traffic, modelled=True, steps_formula="1, out of sight",
+    bytes_formula="2n(p-1)/p, modelled")
 def collective(fabric: base.Fabric, values: Sequence[Any],
                group: base.Group) -> list[Any]:
   """All-reduce by TensorFlow's collective executor: ring, or NCCL on GPUs.

@@ -21,6 +21,9 @@ class Trace:
   transfers: tuple[tracing.Transfer, ...]
   additions: tuple[tracing.Addition, ...]
   native_steps: tuple[tracing.NativeStep, ...]
+  # For each expression in a segment the replicas that it sums, a bit each.
+  replicas: tuple[int, ...] = dataclasses.field(
+      default=(), compare=False, repr=False)
 
   @property
   def cost(self) -> base.Cost:
@@ -41,7 +44,7 @@ class Trace:
 
 
 def prove(algorithm: registry.Algorithm, topology: topology_lib.Topology,
-          length: int, shards: int = 1) -> Trace:
+          length: int, shards: int = 1, turn: int = 0) -> Trace:
   """Runs an algorithm on the tracing fabric and checks what comes out.
 
   Args:
@@ -49,6 +52,7 @@ def prove(algorithm: registry.Algorithm, topology: topology_lib.Topology,
     topology: the devices to prove it on.
     length: the number of elements of each replica's value.
     shards: see `sharding.all_reduce`.
+    turn: the number of the first shard, by which roles rotate.
 
   Returns:
     The trace.
@@ -63,7 +67,7 @@ def prove(algorithm: registry.Algorithm, topology: topology_lib.Topology,
   values = [fabric.replica(i, length, place)
             for i, place in enumerate(places)]
   results = sharding.all_reduce(fabric, algorithm, values,
-                                base.Group.of(topology), shards)
+                                base.Group.of(topology, turn), shards)
   if [result.place for result in results] != list(places):
     raise errors.ProofError(
         f"{algorithm.name} must leave one result on each of {list(places)}, "
@@ -77,7 +81,7 @@ def prove(algorithm: registry.Algorithm, topology: topology_lib.Topology,
           f"{places[0]}, so their bits may differ.")
   return Trace(length, max(result.step for result in results),
                fabric.moved, tuple(fabric.transfers), tuple(fabric.additions),
-               tuple(fabric.native_steps))
+               tuple(fabric.native_steps), fabric.replicas)
 
 
 def _check_complete(fabric: tracing.TracingFabric, result: tracing.TracedValue,

@@ -3,20 +3,27 @@
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from tf_cdops.algorithms import registry
 from tf_cdops.fabric import base
+from tf_cdops.fabric import traffic as traffic_lib
 
 
-def cost(length: int, group: base.Group) -> base.Cost:
-  """Steps 2⌊lg p⌋, and 2 if p isn't a power of two; moved 2(p-1)n."""
-  p, n = len(group.places), length
-  if p == 1 or not n:
-    return base.Cost(0, 0, 0)
-  levels = p.bit_length() - 1
-  folded = p - 2**levels
-  halves = sum(-(-n // 2**level) for level in range(1, levels))
-  return base.Cost(2 * levels + (2 if folded else 0), 2 * (p - 1) * n,
-                   n + halves + (n if folded else 0))
+def traffic(length: int, group: base.Group) -> traffic_lib.Traffic:
+  """At each level each device gets its half from its partner."""
+  core, extra = (np.array(ranks, int) for ranks in _ranks(group))
+  down = [traffic_lib.wave(1, extra, core[:len(extra)], length)]
+  up = [traffic_lib.wave(1, core[:len(extra)], extra, length)]
+  held, i = np.full(len(core), length), np.arange(len(core))
+  distance = len(core) // 2
+  while distance:
+    partner = i ^ distance
+    held = np.where(i < partner, (held + 1) // 2, held // 2)
+    down.append(traffic_lib.wave(1, core[partner], core, held))
+    up.insert(0, traffic_lib.wave(1, core[partner], core, held[partner]))
+    distance //= 2
+  return traffic_lib.Traffic(tuple(down), tuple(up), core, held)
 
 
 def reduce_scatter(fabric: base.Fabric, values: Sequence[Any],
@@ -60,7 +67,9 @@ def all_gather(fabric: base.Fabric, parts: Sequence[Any],
 
 @registry.register_all_reduce(
     "rechd", description="Partners halve, then double, what they hold.",
-    reduce_scatter=reduce_scatter, all_gather=all_gather, cost=cost)
+    reduce_scatter=reduce_scatter, all_gather=all_gather, traffic=traffic,
+    steps_formula="2⌊lg p⌋; 2 more unless p is a power of 2",
+    bytes_formula="2n(p-1)/p; up to 3n unless p is a power of 2")
 def rechd(fabric: base.Fabric, values: Sequence[Any],
           group: base.Group) -> list[Any]:
   """Recursive halving and doubling: few steps, and the least traffic.

@@ -16,6 +16,7 @@ from absl import logging
 
 from tf_cdops import errors
 from tf_cdops.fabric import base
+from tf_cdops.fabric import traffic as traffic_lib
 
 ENTRY_POINTS = "tf_cdops.algorithms"
 RESERVED = ("auto",)
@@ -43,7 +44,11 @@ class Algorithm:
     all_gather: (fabric, parts, group) -> the whole, one a place.
     reduce: (fabric, values, group) -> the sum, on one place.
     broadcast: (fabric, value, group) -> the value, one a place.
-    cost: (elements, group) -> what the trace will count, as a formula.
+    cost: (elements, group) -> what the trace will count, as a formula; it
+      follows from `traffic` where that is given.
+    traffic: (elements, group) -> what goes over which link, as a formula.
+    steps_formula: the steps for p devices, for people.
+    bytes_formula: what a device sends of n bytes, for people.
     modelled: whether TensorFlow does it out of sight: not proved, its cost a
       model.
     pair: for "intra/inter", the two algorithms.
@@ -62,6 +67,9 @@ class Algorithm:
   reduce: Callable[..., Any] | None = None
   broadcast: Callable[..., list[Any]] | None = None
   cost: Callable[[int, base.Group], base.Cost] | None = None
+  traffic: Callable[[int, base.Group], traffic_lib.Traffic] | None = None
+  steps_formula: str = ""
+  bytes_formula: str = ""
   modelled: bool = False
   pair: "tuple[Algorithm, Algorithm] | None" = None
 
@@ -72,6 +80,10 @@ class Algorithm:
         raise errors.AlgorithmError(
             f"`{first}` and `{second}` of {self.name!r} must be given "
             "together: each undoes the other.")
+    traffic = self.traffic
+    if traffic and not self.cost:
+      object.__setattr__(
+          self, "cost", lambda length, group: traffic(length, group).cost)
 
   @property
   def needs(self) -> str:
@@ -109,8 +121,9 @@ def register_all_reduce(
     whole_devices: whether virtual GPUs, parts of one GPU, won't do.
     override: replaces an algorithm of that name instead of raising.
     **phases: `reduce_scatter` and `all_gather`, `reduce` and `broadcast`,
-      `cost`, `in_order`, `modelled`: see `Algorithm`. The phases let pairs
-      such as "xring/ps" make the most of it.
+      `cost`, `traffic`, `in_order`, `modelled`, `steps_formula`,
+      `bytes_formula`: see `Algorithm`. The phases let pairs such as
+      "xring/ps" make the most of it.
 
   Returns:
     A decorator that returns its function unchanged.

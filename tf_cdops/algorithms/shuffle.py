@@ -7,8 +7,11 @@ sum: the workers' CPUs, the GPUs, or the replicas' own devices.
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from tf_cdops.algorithms import registry
 from tf_cdops.fabric import base
+from tf_cdops.fabric import traffic as traffic_lib
 
 
 def reduce_at(fabric: base.Fabric, values: Sequence[Any], place: str) -> Any:
@@ -39,15 +42,17 @@ def register(name: str, turn: Callable[[base.Group], str],
              group: base.Group) -> Any:
     return reduce_at(fabric, values, turn(group))
 
-  def cost(length: int, group: base.Group) -> base.Cost:
-    p = len(group.places)
-    if p == 1 or not length:
-      return base.Cost(0, 0, 0)
-    others = p - (turn(group) in group.places)
-    return base.Cost(2, 2 * others * length, others * length)
+  def traffic(length: int, group: base.Group) -> traffic_lib.Traffic:
+    ranks = np.arange(len(group.places))
+    # A value alone is its own sum, and stays.
+    root = np.array([group.endpoint(turn(group)) if len(ranks) > 1 else 0])
+    return traffic_lib.Traffic(
+        (traffic_lib.wave(1, ranks, root, length),),
+        (traffic_lib.wave(1, root, ranks, length),), root, np.array([length]))
 
   @registry.register_all_reduce(name, reduce=reduce, broadcast=broadcast,
-                                cost=cost, in_order=True, **needs)
+                                traffic=traffic, in_order=True,
+                                steps_formula="2", **needs)
   def shuffle(fabric: base.Fabric, values: Sequence[Any],
               group: base.Group) -> list[Any]:
     return broadcast(fabric, reduce(fabric, values, group), group)
@@ -71,8 +76,11 @@ def register(name: str, turn: Callable[[base.Group], str],
 
 
 register("ps", on_replicas,
-         description="Shards are summed on the replicas' devices in turn.")
+         description="Shards are summed on the replicas' devices in turn.",
+         bytes_formula="n; where the sum is, (p-1)n")
 register("pscpu", on_hosts,
-         description="Shards are summed on the workers' CPUs in turn.")
+         description="Shards are summed on the workers' CPUs in turn.",
+         bytes_formula="n; where the sum is, pn")
 register("psgpu", on_replicas, device_types=["GPU"],
-         description="Shards are summed on the GPUs in turn.")
+         description="Shards are summed on the GPUs in turn.",
+         bytes_formula="n; where the sum is, (p-1)n")

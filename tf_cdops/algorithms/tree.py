@@ -3,17 +3,32 @@
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from tf_cdops.algorithms import registry
 from tf_cdops.fabric import base
+from tf_cdops.fabric import traffic as traffic_lib
 
 
-def cost(length: int, group: base.Group) -> base.Cost:
-  """Steps 2⌊lg p⌋, elements moved 2(p-1)n; the root is the busiest."""
-  p = len(group.places)
-  if p == 1 or not length:
-    return base.Cost(0, 0, 0)
-  return base.Cost(2 * (p.bit_length() - 1), 2 * (p - 1) * length,
-                   len(_distances(group)) * length)
+def traffic(length: int, group: base.Group) -> traffic_lib.Traffic:
+  """Each device but the root sends up once, and gets the sum once."""
+  ranks = np.array(_ranks(group))
+  child = np.arange(1, len(ranks))
+  parent = child & (child - 1)
+  # A child sends when what is below it has come, over lg of its size steps.
+  below = np.minimum(child - parent, len(ranks) - child)
+  rise = np.frexp(below)[1]  # The length of a number in bits.
+  steps = range(1, len(ranks).bit_length())
+  fall = sum(((child >> bit) & 1 for bit in range(len(ranks).bit_length())),
+             np.zeros_like(child))  # The bits that are 1.
+  return traffic_lib.Traffic(
+      tuple(traffic_lib.wave(1, ranks[child[rise == step]],
+                             ranks[parent[rise == step]], length)
+            for step in steps),
+      tuple(traffic_lib.wave(1, ranks[parent[fall == step]],
+                             ranks[child[fall == step]], length)
+            for step in steps),
+      ranks[:1], np.array([length]))
 
 
 def reduce(fabric: base.Fabric, values: Sequence[Any],
@@ -42,7 +57,8 @@ def broadcast(fabric: base.Fabric, value: Any, group: base.Group) -> list[Any]:
 
 @registry.register_all_reduce(
     "hierarchical_copy", description="Sums up a tree, and copies down it.",
-    reduce=reduce, broadcast=broadcast, cost=cost)
+    reduce=reduce, broadcast=broadcast, traffic=traffic,
+    steps_formula="2⌊lg p⌋", bytes_formula="n; at the root, ⌈lg p⌉n")
 def hierarchical_copy(fabric: base.Fabric, values: Sequence[Any],
                       group: base.Group) -> list[Any]:
   """Binomial tree: neighbours first, so near devices exchange the most.

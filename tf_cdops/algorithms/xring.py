@@ -3,18 +3,25 @@
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from tf_cdops.algorithms import registry
 from tf_cdops.fabric import base
+from tf_cdops.fabric import traffic as traffic_lib
 
 
-def cost(length: int, group: base.Group) -> base.Cost:
-  """Steps 2(p-1), elements moved 2(p-1)n; the busiest device nearly 2n."""
-  p, n = len(group.places), length
-  if p == 1 or not n:
-    return base.Cost(0, 0, 0)
-  short, longer = divmod(n, p)
-  return base.Cost(2 * (p - 1), 2 * (p - 1) * n,
-                   2 * n - 2 * short - (longer == p - 1))
+def traffic(length: int, group: base.Group) -> traffic_lib.Traffic:
+  """Each part goes over every link but one, down and up alike."""
+  order = np.array(_order(group))
+  following = np.roll(order, -1)
+  lengths = np.array(base.part_lengths(length, len(order)))
+  hops = len(order) - 1
+  # Part c goes down from place c + 1 to c, and up from c to c - 1.
+  return traffic_lib.Traffic(
+      (traffic_lib.wave(hops, order, following, length - lengths),),
+      (traffic_lib.wave(hops, order, following,
+                        length - np.roll(lengths, -1)),),
+      order, lengths)
 
 
 def reduce_scatter(fabric: base.Fabric, values: Sequence[Any],
@@ -50,7 +57,8 @@ def all_gather(fabric: base.Fabric, parts: Sequence[Any],
 
 @registry.register_all_reduce(
     "xring", description="Parts travel round a ring, twice.",
-    reduce_scatter=reduce_scatter, all_gather=all_gather, cost=cost)
+    reduce_scatter=reduce_scatter, all_gather=all_gather, traffic=traffic,
+    steps_formula="2(p-1)", bytes_formula="2n(p-1)/p")
 def xring(fabric: base.Fabric, values: Sequence[Any],
           group: base.Group) -> list[Any]:
   """Ring all-reduce: every link carries the least there is to carry.
@@ -74,8 +82,8 @@ def xring(fabric: base.Fabric, values: Sequence[Any],
 
 def _order(group: base.Group) -> list[int]:
   """The ranks round the ring: worker by worker, rotated by the shard."""
-  ring = [rank for ranks in group.workers
-          for rank in _rotated(ranks, group.shard)]
+  ring = [rank for ranks in group.workers for rank in (
+      _rotated(ranks, group.shard) if len(ranks) > 1 else ranks)]
   return _rotated(ring, group.shard)
 
 

@@ -6,12 +6,13 @@ With --workers, the devices are those of as many TensorFlow servers.
 """
 
 import argparse
-import sys
+import dataclasses
 from typing import Any
 
 from tf_cdops import errors
 from tf_cdops import planning
 from tf_cdops.cli import isolation
+from tf_cdops.cli import output
 
 NAME = "demo"
 _MAX_DEVICES = 16
@@ -38,20 +39,20 @@ def run(args: argparse.Namespace) -> int:
       raise errors.InputError(
           f"`--{name}` ({getattr(args, name)}) must be from {least} to {most}.")
   planning.parse_all_reduce_spec(args.all_reduce_spec)
-  if args.workers and not isolation.enter_private_network():
-    print("Note: TensorFlow's servers listen on all interfaces, and this "
-          "system allows no private network for them.", file=sys.stderr)
+  if args.workers:
+    isolation.enter_private_network()  # If it can't, LocalCluster warns.
   from tf_cdops.cli import digits  # Loads TensorFlow.
   outcome = digits.train(args.all_reduce_spec, args.devices, args.workers,
                          args.epochs)
   ok = outcome.identical and outcome.accuracy >= _LEAST_ACCURACY
-  _print_table(outcome, ok)
+  if args.json:
+    output.print_json({"ok": ok, **dataclasses.asdict(outcome)})
+  else:
+    _print_table(outcome, ok)
   return 0 if ok else 1
 
 
 def _print_table(outcome: Any, ok: bool) -> None:
-  import rich.console
-  import rich.table
   rows = {
       "all-reduce spec": outcome.all_reduce_spec,
       "replicas": str(outcome.replicas),
@@ -64,9 +65,5 @@ def _print_table(outcome: Any, ok: bool) -> None:
           f"{'yes' if outcome.identical else 'NO'}, "
           f"{outcome.variables} variables compared",
   }
-  table = rich.table.Table(title="tf_cdops demo", show_header=False)
-  for label, text in rows.items():
-    table.add_row(label, text)
-  console = rich.console.Console()
-  console.print(table)
-  console.print("The demo passed." if ok else "The demo FAILED.")
+  output.table("tf_cdops demo", ("", "outcome"), rows.items())
+  print("The demo passed." if ok else "The demo FAILED.")

@@ -3,6 +3,7 @@
 Exit codes: 0 done, 1 the command's check failed, 2 wrong usage.
 """
 
+import argparse
 import os
 import sys
 from collections.abc import Sequence
@@ -11,12 +12,17 @@ from absl.flags import argparse_flags
 
 from tf_cdops import errors
 from tf_cdops import version
+from tf_cdops.cli import algorithms
+from tf_cdops.cli import bench
 from tf_cdops.cli import demo
+from tf_cdops.cli import doctor
+from tf_cdops.cli import explain
+from tf_cdops.cli import tune
 from tf_cdops.cli import worker
 
 # Each has NAME, add_arguments(parser) and run(args) -> exit code, and imports
 # TensorFlow only in run, so that --help is quick.
-_COMMANDS = (demo, worker)
+_COMMANDS = (algorithms, bench, demo, doctor, explain, tune, worker)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -25,12 +31,17 @@ def main(argv: Sequence[str] | None = None) -> int:
   # TensorFlow reads this when it is loaded, which no command has done yet.
   os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
   try:
-    return args.command.run(args)
-  except (errors.Error, ModuleNotFoundError) as error:
+    code = args.command.run(args)
+    sys.stdout.flush()
+    return code
+  except (errors.Error, errors.ClusterError, ModuleNotFoundError) as error:
     if args.debug:
       raise
     print(f"tf_cdops {args.command.NAME}: {error}", file=sys.stderr)
-    return 2
+    return 1 if isinstance(error, errors.ClusterError) else 2
+  except BrokenPipeError:  # The reader, `head` say, has seen enough.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
   except KeyboardInterrupt:
     print(f"tf_cdops {args.command.NAME}: interrupted", file=sys.stderr)
     return 130
@@ -46,10 +57,13 @@ def _parser() -> argparse_flags.ArgumentParser:
                                    required=True)
   for command in _COMMANDS:
     summary = (command.__doc__ or "").splitlines()[0]
-    sub = commands.add_parser(command.NAME, help=summary,
-                              description=command.__doc__)
+    sub = commands.add_parser(
+        command.NAME, help=summary, description=command.__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter)
     sub.add_argument("--debug", action="store_true",
                      help="show the traceback of an error")
+    sub.add_argument("--json", action="store_true",
+                     help="print the outcome as JSON, and nothing else")
     command.add_arguments(sub)
     sub.set_defaults(command=command)
   return parser

@@ -48,5 +48,5 @@ def run(args: argparse.Namespace) -> int:
         f"cluster's tasks: {', '.join(map(str, cluster.tasks))}.")
   if not args.until_stdin_closes:
     print(f"Warning: {server.WARNING}", file=sys.stderr)
-  server.serve(cluster, args.cpu_devices, args.until_stdin_closes)
+  server.serve(cluster, args.cpu_devices, args.until_stdin_closes, args.json)
   return 0

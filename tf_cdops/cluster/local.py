@@ -12,6 +12,7 @@ from absl import logging
 
 from tf_cdops import errors
 from tf_cdops.cluster import addresses
+from tf_cdops.cluster import interfaces
 from tf_cdops.cluster import probing
 from tf_cdops.cluster import server
 
@@ -77,7 +78,9 @@ class LocalCluster:
     """Starts the workers and waits until all answer."""
     if self._cluster is not None:
       raise errors.ClusterError("this LocalCluster runs already.")
-    logging.log_first_n(logging.INFO, "LocalCluster: %s", 1, server.WARNING)
+    if interfaces.reachable_from_outside():
+      logging.log_first_n(logging.WARNING, "LocalCluster: %s", 1,
+                          server.WARNING)
     self._logs = tempfile.TemporaryDirectory(prefix="tf_cdops_cluster_")
     for attempt in range(1, _ATTEMPTS + 1):
       self._cluster = addresses.resolve(

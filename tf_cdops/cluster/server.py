@@ -54,7 +54,7 @@ class _Described:
 
 
 def serve(cluster: addresses.Cluster, num_cpus: int | None = None,
-          until_stdin_closes: bool = False) -> None:
+          until_stdin_closes: bool = False, as_json: bool = False) -> None:
   """Serves as the cluster's own task until the process is told to end.
 
   Args:
@@ -62,6 +62,7 @@ def serve(cluster: addresses.Cluster, num_cpus: int | None = None,
     num_cpus: logical CPU devices to offer; None for TensorFlow's default.
     until_stdin_closes: end when standard input does: with the process that
       holds its other end, however that ends.
+    as_json: say what is served as one line of JSON.
   """
   task = cluster.own
   assert task is not None
@@ -73,7 +74,10 @@ def serve(cluster: addresses.Cluster, num_cpus: int | None = None,
   server = tf.distribute.Server(
       cluster.as_dict(), job_name=task.job, task_index=task.index,
       protocol="grpc", config=config)
-  print(f"Serving {task} ({server.target}).", flush=True)
+  said = (json.dumps({"job": task.job, "task": task.index,
+                      "address": task.address, "target": server.target})
+          if as_json else f"Serving {task} ({server.target}).")
+  print(said, flush=True)
   if until_stdin_closes:
     _wake_with_parents_end()
     threading.Thread(target=_end_with_stdin, daemon=True).start()

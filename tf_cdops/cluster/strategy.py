@@ -1,10 +1,6 @@
 """multi_worker_strategy: a MirroredStrategy over the workers of a cluster."""
 
 import collections
-import functools
-import gc
-import sys
-import threading
 from typing import Any
 
 import tensorflow as tf
@@ -14,7 +10,7 @@ from tf_cdops import cross_device_ops as cross_device_ops_lib
 from tf_cdops import device_names
 from tf_cdops import errors
 from tf_cdops.cluster import addresses
-from tf_cdops.cluster import probing
+from tf_cdops.cluster import connecting
 
 
 def multi_worker_strategy(
@@ -51,42 +47,13 @@ def multi_worker_strategy(
     ClusterError: naming the workers that don't answer in time.
   """
   resolved = addresses.resolve(cluster)
-  _hide_ends_of_sequences()
-  probing.wait(resolved.others, timeout)
-  gc.collect()  # A lost strategy's variables, freed later, would free ours.
-  _within(timeout, lambda: _connect(resolved),
-          f"connecting to {', '.join(map(str, resolved.others))}")
+  connecting.connect(resolved, timeout)
   by_worker = _devices(resolved, devices_per_worker)
   devices = [name for names in by_worker.values() for name in names]
   ops = (cross_device_ops_lib.MultiWorkerAllReduce(all_reduce_spec="auto")
          if cross_device_ops is None else cross_device_ops)
   return _tf_compat.mirrored_strategy_over(
       devices, ops, list(by_worker.values()) if input_per_worker else None)
-
-
-@functools.cache  # Once a process.
-def _hide_ends_of_sequences() -> None:
-  """Keeps Python from reporting how TensorFlow ends a remote dataset.
-
-  When the thread that prefetches for a remote device ends, it raises "End of
-  sequence" where nobody can catch it, once a loop over a dataset.
-  """
-  report = sys.unraisablehook
-
-  def hook(unraisable: Any) -> None:
-    if not (isinstance(unraisable.exc_value, tf.errors.OutOfRangeError)
-            and "Executor.__del__" in repr(unraisable.object)):
-      report(unraisable)
-
-  sys.unraisablehook = hook
-
-
-def _connect(cluster: addresses.Cluster) -> None:
-  own = cluster.own
-  tf.config.experimental_connect_to_cluster(
-      tf.train.ClusterSpec(cluster.as_dict()),
-      **({"job_name": own.job, "task_index": own.index} if own else {}))
-  tf.config.list_logical_devices()  # Answers only when all workers do.
 
 
 def _devices(cluster: addresses.Cluster,
@@ -108,22 +75,3 @@ def _devices(cluster: addresses.Cluster,
           f"and {task} has {len(names)}: {', '.join(names) or 'none'}.")
     chosen[task.name] = names
   return chosen
-
-
-def _within(timeout: float, action: Any, what: str) -> None:
-  """Runs an action that can't be cancelled; raises if it takes too long."""
-  failure: list[BaseException] = []
-
-  def run() -> None:
-    try:
-      action()
-    except BaseException as error:  # Raised again below, in the caller.
-      failure.append(error)
-
-  thread = threading.Thread(target=run, daemon=True)
-  thread.start()
-  thread.join(timeout)
-  if thread.is_alive():
-    raise errors.ClusterError(f"after {timeout:g} s, {what} has not ended.")
-  if failure:
-    raise failure[0]

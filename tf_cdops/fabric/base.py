@@ -6,6 +6,7 @@ never sees TensorFlow: on `fabric.tensorflow` the verbs emit ops, on
 """
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -70,6 +71,15 @@ class Group:
     """Returns the group of all devices of a topology."""
     return cls(topology.devices, topology.workers, topology.hosts, shard)
 
+  def endpoint(self, place: str) -> int:
+    """Returns a number for a place: its position, and after those the hosts'.
+
+    A host that is one of the places, or of several workers, has one number.
+    """
+    if place in self.places:
+      return self.places.index(place)
+    return len(self.places) + self.hosts.index(place)
+
   def worker(self, number: int) -> "Group":
     """Returns the group of one worker's places alone."""
     places = tuple(self.places[rank] for rank in self.workers[number])
@@ -78,8 +88,12 @@ class Group:
 
   def across(self, places: Sequence[str], shard: int) -> "Group":
     """Returns the group of one place a worker, in the order of workers."""
-    return Group(tuple(places), tuple((w,) for w in range(len(places))),
-                 self.hosts, shard)
+    return Group(tuple(places), _one_each(len(places)), self.hosts, shard)
+
+
+@functools.lru_cache(maxsize=16)  # There may be thousands of workers.
+def _one_each(count: int) -> tuple[tuple[int, ...], ...]:
+  return tuple((w,) for w in range(count))
 
 
 def part_lengths(length: int, count: int) -> list[int]:

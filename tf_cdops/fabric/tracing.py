@@ -57,7 +57,11 @@ class Addition:
   step: int
   place: str
   operands: int
-  elements: int
+  segments: tuple[Segment, ...]
+
+  @property
+  def elements(self) -> int:
+    return sum(s.stop - s.start for s in self.segments)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,7 +71,11 @@ class NativeStep:
   step: int
   engine: str
   places: tuple[str, ...]
-  elements: int
+  segments: tuple[Segment, ...]
+
+  @property
+  def elements(self) -> int:
+    return sum(s.stop - s.start for s in self.segments)
 
   @property
   def moved(self) -> int:
@@ -98,6 +106,11 @@ class TracingFabric:
     leaf = self._expression(("replica", number), 1 << number)
     return TracedValue(place, _merged([Segment(0, length, leaf)]), 0)
 
+  @property
+  def replicas(self) -> tuple[int, ...]:
+    """For each expression the replicas that it sums, a bit each."""
+    return tuple(self._replicas)
+
   def replicas_of(self, expression: int) -> int:
     """Returns the replicas that an expression sums, a bit each."""
     return self._replicas[expression]
@@ -127,7 +140,7 @@ class TracingFabric:
                         max(value.step for value in here))
     if total.length:
       self.additions.append(
-          Addition(total.step, place, len(here), total.length))
+          Addition(total.step, place, len(here), total.segments))
     return total
 
   def copy(self, value: TracedValue, place: str) -> TracedValue:
@@ -155,7 +168,7 @@ class TracingFabric:
       number = self._sum([s.expression for s in aligned], aligned[0])
       segments.append(aligned[0]._replace(expression=number))
     self.native_steps.append(
-        NativeStep(step, engine, group.places, values[0].length))
+        NativeStep(step, engine, group.places, tuple(segments)))
     return [TracedValue(place, tuple(segments), step)
             for place in group.places]
 

@@ -1,0 +1,187 @@
+"""Tests of `python -m tf_cdops bench`, as a user runs it."""
+
+import json
+import os
+import pathlib
+
+from absl.testing import absltest
+from absl.testing import parameterized
+from tests import algorithm_plugin
+from tests import python_process
+
+_THEIRS = ["TF ReductionToOneDevice", "TF HierarchicalCopy(0)",
+           "TF HierarchicalCopy(1)", "TF default"]
+_FLOOR = "floor: one AddN"
+
+
+def bench(*args: str, first_on_path: tuple[str, ...] = ()):
+  return python_process.run("-m", "tf_cdops", "bench", *args,
+                            first_on_path=first_on_path)
+
+
+def rows(text: str) -> list[list[str]]:
+  """Returns the cells of a printed table, without its head."""
+  return [[cell.strip() for cell in line.split("│")[1:-1]]
+          for line in text.splitlines() if line.startswith("│")]
+
+
+class BenchTest(parameterized.TestCase):
+
+  def setUp(self):
+    super().setUp()
+    self.folder = self.create_tempdir().full_path
+
+  def path(self, name: str) -> str:
+    return os.path.join(self.folder, name)
+
+  def test_sweep(self):
+    outcome = bench("--devices=3", "--min=100", "--max=3k", "--factor=5",
+                    "--steps=3", "--specs=auto,xring#2,auto",
+                    f"--out={self.path('out.json')}",
+                    f"--plot={self.path('chart.png')}")
+    self.assertEqual((outcome.returncode, outcome.stderr), (0, ""))
+    self.assertIn("all-reduce among 3 CPU devices, in a tf.function",
+                  outcome.stdout)
+    table = rows(outcome.stdout)
+    everyone = ["auto", "xring#2", *_THEIRS, _FLOOR]
+    self.assertEqual(
+        [row[0] for row in table],
+        ["100: 25 float32", *everyone, "500: 125 float32", *everyone,
+         "2500: 625 float32", *everyone])
+    table = [row for row in table if row[1]]
+    content = json.loads(pathlib.Path(self.path("out.json")).read_text())
+    self.assertLen(content["devices"], 3)
+    self.assertFalse(content["interrupted"])
+    for row, result in zip(table, content["results"], strict=True):
+      # With an odd number of replicas, TensorFlow loses one.
+      wrong = (3 * result["num_elements"]
+               if "HierarchicalCopy" in row[0] else 0)
+      self.assertEqual((row[6], result["wrong"]), (f"{wrong:,}", wrong))
+      self.assertEqual(result["time"]["samples"], 3)
+      times = [float(cell) for cell in row[1:4]]
+      self.assertEqual(times, sorted(times))
+    self.assertStartsWith(pathlib.Path(self.path("chart.png")).read_bytes(),
+                          b"\x89PNG")
+
+  def test_load_in_eager_code(self):
+    outcome = bench("--json", "--eager", "--devices=2", "--sizes=2x1k,1x64k",
+                    "--dtype=float16", "--specs=ps", "--notensorflow",
+                    "--steps=2", f"--plot={self.path('bars.svg')}")
+    self.assertEqual((outcome.returncode, outcome.stderr), (0, ""))
+    content = json.loads(outcome.stdout)
+    self.assertTrue(content["eager"])
+    for result, name in zip(content["results"], ["ps", _FLOOR], strict=True):
+      self.assertEqual(
+          [result[key] for key in ("contender", "num_bytes", "tensors",
+                                   "dtype", "wrong", "nodes")],
+          [name, 67584, 3, "float16", 0, 0])
+    self.assertIn("<svg", pathlib.Path(self.path("bars.svg")).read_text())
+
+  def test_workers(self):
+    outcome = bench("--json", "--workers=2", "--min=1k", "--max=4k",
+                    "--specs=auto,xring", "--steps=2")
+    self.assertEqual((outcome.returncode, outcome.stderr), (0, ""))
+    content = json.loads(outcome.stdout)
+    self.assertEqual([name.split("/")[3] for name in content["devices"]],
+                     ["task:0", "task:1"])
+    self.assertEmpty(content["notes"])
+    self.assertEqual(
+        [(r["contender"], r["wrong"]) for r in content["results"]],
+        [(name, 0) for name in ["auto", "xring", *_THEIRS]] * 2)
+
+  def test_wrong_result_of_ours(self):
+    plugin = algorithm_plugin.install(self.folder)
+    outcome = bench("--json", "--devices=2", "--sizes=1k", "--steps=1",
+                    "--specs=ps,sums_nothing", "--notensorflow",
+                    first_on_path=(plugin,))
+    self.assertEqual((outcome.returncode, outcome.stderr), (1, ""))
+    self.assertEqual(
+        {r["contender"]: r["wrong"]
+         for r in json.loads(outcome.stdout)["results"]},
+        {"ps": 0, "sums_nothing": 512, _FLOOR: 0})
+
+  def test_interrupt_shows_what_there_is(self):
+    plugin = algorithm_plugin.install(self.folder)
+    outcome = bench("--devices=2", "--min=1k", "--max=64k", "--factor=64",
+                    "--steps=2", "--specs=ps,is_interrupted",
+                    "--notensorflow", f"--out={self.path('out.json')}",
+                    first_on_path=(plugin,))
+    self.assertEqual(outcome.returncode, 130)
+    self.assertEqual(outcome.stderr,
+                     "Interrupted: this is what there was so far.\n")
+    self.assertEqual([row[0] for row in rows(outcome.stdout)],
+                     ["1k: 256 float32", "ps", "is_interrupted", _FLOOR])
+    content = json.loads(pathlib.Path(self.path("out.json")).read_text())
+    self.assertTrue(content["interrupted"])
+
+  def test_help_teaches(self):
+    outcome = bench("--help")
+    self.assertEqual((outcome.returncode, outcome.stderr), (0, ""))
+    text = " ".join(outcome.stdout.split())
+    for words in ("their steps interleaved", "--specs LIST", "default: 64m",
+                  "--sizes LIST", "algbw: bytes reduced a second"):
+      self.assertIn(words, text)
+
+
+class BadInputTest(parameterized.TestCase):
+
+  def check(self, args, message, **kwargs):
+    outcome = bench(*args, **kwargs)
+    self.assertEqual((outcome.returncode, outcome.stdout), (2, ""),
+                     outcome.stderr)
+    self.assertRegex(outcome.stderr, message)
+    self.assertNotIn("Traceback", outcome.stderr)
+
+  @parameterized.parameters(
+      (["--devices=65"], r"`--devices` \(65\) must be from 1 to 64"),
+      (["--devices=0"], r"`--devices` \(0\) must be from 1 to 64"),
+      (["--workers=-1"], r"`--workers` \(-1\) must be from 0 to 64"),
+      (["--workers=8", "--devices=9"],
+       r"`--workers` \(8\) with `--devices` \(9\) must be at most 64 devices"),
+      (["--workers=2", "--device_type=GPU"],
+       r"`--device_type` \(GPU\) must be CPU with --workers"),
+      (["--device_type=TPU"], "argument --device_type: invalid choice"),
+      (["--min=2k", "--max=1k"],
+       r"`--min` \(2k\) must be at least 4, a float32, and at most `--max` "
+       r"\(1k\)"),
+      (["--min=1", "--max=1k"], r"`--min` \(1\) must be at least 4, a float32"),
+      (["--max=1q"], r"`--max` \('1q'\) must be a number of bytes"),
+      (["--factor=1"], r"`--factor` \(1\) must be at least 2"),
+      (["--factor=x"], "argument --factor: invalid int value"),
+      (["--steps=0"], r"`--steps` \(0\) must be at least 1"),
+      (["--specs=ps,xrng"], r"\('xrng'\) must be .* Did you mean 'xring'"),
+      (["--specs=ps:1k"], r"`--specs` \('ps:1k'\) must end with an algorithm"),
+      (["--specs=", "--notensorflow"],
+       r"`--specs` \(''\) must name something to measure"),
+      (["--eager", "--workers=2"], "`--eager` measures the devices of this "
+       "process; leave out --workers"),
+      (["--out=/no/such/folder/x"], r"`--out` \('/no/such/folder/x'\) must be "
+       "in a folder that is there"),
+      (["--plot=/"], r"`--plot` \('/'\) must name a file"),
+      (["--plot=chart.txt"],
+       r"`--plot` \('chart.txt'\) must end with \.pdf, \.png, \.svg"))
+  def test_before_tensorflow_is_loaded(self, args, message):
+    self.check(args, message)
+
+  @parameterized.parameters(
+      (["--specs=ps:1k:nccl", "--devices=2"],
+       r"^tf_cdops bench: `algorithm` \('nccl'\) can't run on .*: nccl needs "
+       r"GPU devices only; use 'ps'.*\n$"),
+      (["--sizes=64x16g"], r"`64x16g` \(1024g on each of 4 devices\) must fit "
+       r"in memory: that takes about 16384g, and \d+[gm] are available"))
+  def test_before_measuring(self, args, message):
+    self.check(args, message)
+
+  def test_without_matplotlib(self):
+    blocker = pathlib.Path(self.create_tempdir().full_path)
+    (blocker / "matplotlib.py").write_text(
+        "raise ModuleNotFoundError(\"No module named 'matplotlib'\")")
+    self.check(
+        ["--plot=chart.png"],
+        r"^tf_cdops bench: `--plot` \('chart.png'\) needs matplotlib; install "
+        r"it with `pip install 'tf-cdops\[plot\]'`\.\n$",
+        first_on_path=(str(blocker),))
+
+
+if __name__ == "__main__":
+  absltest.main()

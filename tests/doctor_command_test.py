@@ -1,0 +1,90 @@
+"""Tests of `python -m tf_cdops doctor`, as a user runs it."""
+
+import json
+
+from absl.testing import absltest
+from absl.testing import parameterized
+from tests import algorithm_plugin
+from tests import python_process
+
+import tensorflow as tf
+
+import tf_cdops
+
+
+def doctor(*args: str, first_on_path: tuple[str, ...] = ()):
+  return python_process.run("-m", "tf_cdops", "doctor", *args,
+                            first_on_path=first_on_path)
+
+
+class DoctorTest(parameterized.TestCase):
+
+  def test_healthy(self):
+    outcome = doctor("--devices=3", "--device_type=cpu")
+    self.assertEqual((outcome.returncode, outcome.stderr), (0, ""))
+    self.assertEndsWith(outcome.stdout, "All that should work here works.\n")
+    self.assertIn("all-reduce among 3 CPU devices", outcome.stdout)
+    cells = {row[0]: row[1:] for row in (
+        [cell.strip() for cell in line.split("│")[1:-1]]
+        for line in outcome.stdout.splitlines() if line.startswith("│"))}
+    self.assertEqual(cells["tf_cdops"], [tf_cdops.__version__])
+    self.assertStartsWith(cells["TensorFlow"][0], f"{tf.__version__}, ")
+    self.assertEqual(cells["logical devices"][0].split(",")[0], "3 CPU")
+    self.assertEqual(cells["collective ops"], ["works"])
+    for name in ("xring", "rechd", "ps", "pscpu", "collective"):
+      self.assertEqual(cells[name][0], "works")
+      self.assertRegex(cells[name][1], r"^exact, within \d+\.\d s$")
+    self.assertEqual(cells["psgpu"], [
+        "can't", "psgpu needs GPU devices only; use 'ps', 'xring' or 'rechd', "
+        "which run on any device"])
+
+  def test_faults_are_found_and_outlived(self):
+    plugin = algorithm_plugin.install(self.create_tempdir().full_path)
+    outcome = doctor("--json", "--devices=2", "--device_type=CPU",
+                     "--limit=15", first_on_path=(plugin,))
+    self.assertEqual((outcome.returncode, outcome.stderr), (1, ""))
+    content = json.loads(outcome.stdout)
+    self.assertFalse(content["ok"])
+    trials = {trial["name"]: (trial["outcome"], trial["detail"])
+              for trial in content["trials"]}
+    self.assertCountEqual(trials, [t["name"] for t in content["trials"]])
+    self.assertEqual(trials["hangs"], ("HUNG", "no end after 15 s"))
+    self.assertEqual(trials["crashes"],
+                     ("FAILED", "the process ended with code 77; it said: "
+                      "nothing"))
+    self.assertEqual(trials["raises"], ("FAILED", "RuntimeError: some reason"))
+    # Two devices with 1001 elements and one, none of them a sum.
+    self.assertEqual(trials["sums_nothing"],
+                     ("WRONG", "2004 elements aren't the exact sum; don't use "
+                      "it here, and report it"))
+    for name in ("collective", "ps", "rechd", "xring"):
+      self.assertEqual(trials[name][0], "works", trials[name])
+
+  def test_tensorflow_that_does_not_start(self):
+    # Stands for a build that this processor can't run, for one.
+    folder = self.create_tempdir()
+    folder.create_file("tensorflow/__init__.py", "import os\nos.abort()\n")
+    folder.create_file(
+        f"tensorflow-{tf.__version__}.dist-info/METADATA",
+        "Metadata-Version: 2.1\nName: tensorflow\n"
+        f"Version: {tf.__version__}\n")
+    outcome = doctor(first_on_path=(folder.full_path,))
+    self.assertEqual((outcome.returncode, outcome.stderr), (1, ""))
+    self.assertRegex(outcome.stdout,
+                     r"TensorFlow +│ FAILED +│ the process ended with code -6")
+
+  @parameterized.parameters(
+      (["--devices=65"], r"`--devices` \(65\) must be from 1 to 64"),
+      (["--limit=0"], r"`--limit` \(0\) must be above 0 and at most 3600"),
+      (["--limit=nan"], r"`--limit` \(nan\) must be above 0"),
+      # What only TensorFlow knows comes from the other process.
+      (["--device_type=GPU", "--devices=64"],
+       r"`--device_type` \(GPU\) needs 64 of them, and TensorFlow finds \d+"))
+  def test_bad_input(self, args, message):
+    outcome = doctor(*args)
+    self.assertEqual((outcome.returncode, outcome.stdout), (2, ""))
+    self.assertRegex(outcome.stderr, rf"^tf_cdops doctor: {message}.*\n$")
+
+
+if __name__ == "__main__":
+  absltest.main()

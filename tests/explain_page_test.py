@@ -1,0 +1,127 @@
+"""Opens the pages of `tf_cdops explain --html` in a real browser."""
+
+import json
+import pathlib
+import re
+import shutil
+import struct
+import subprocess
+import unittest
+
+from absl.testing import absltest
+from absl.testing import parameterized
+from tests import all_reduce_contract
+
+from tf_cdops import explaining
+from tf_cdops.cli.page import page
+
+workers_of = all_reduce_contract.workers_of
+_SIZES = [1024] * 50 + [65536] * 7 + [16 << 20] * 2
+_CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+_TIMEOUT = 120
+_FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic",
+          "--no-first-run", "--disable-background-networking",
+          "--disable-component-update", "--disable-sync", "--hide-scrollbars",
+          "--virtual-time-budget=2000")
+# Runs in the page, which itself has no script, and tells what came of it.
+_PROBE = """<script>
+const outside = [];
+for (const svg of document.querySelectorAll("svg")) {
+  const frame = svg.getBoundingClientRect();
+  for (const part of svg.querySelectorAll("text, rect, path.arrow, polyline")) {
+    const box = part.getBoundingClientRect();
+    if (box.left < frame.left - 1 || box.right > frame.right + 1 ||
+        box.top < frame.top - 1 || box.bottom > frame.bottom + 1)
+      outside.push(part.outerHTML);
+  }
+}
+const count = (what) => document.querySelectorAll(what).length;
+document.body.dataset.seen = JSON.stringify({
+  overflow: document.documentElement.scrollWidth - innerWidth,
+  outside, arrows: count(".schedule path.arrow"), curves: count(".curve"),
+  schedules: count("svg.schedule"), bold: count("b.injected"),
+  heading: document.querySelector("h1").innerText,
+  background: getComputedStyle(document.body).backgroundColor});
+</script>"""
+
+
+def html_of(spec: str, *sizes: int, load: str = "a test", kind: str = "GPU"):
+  e = explaining.explain(spec, workers_of(*sizes, kind=kind), _SIZES)
+  return page.html(e, load, e.plan.buckets[0])
+
+
+class PageTest(parameterized.TestCase):
+
+  def test_needs_nothing_else(self):
+    html = html_of("auto", 2, 2)
+    self.assertNotRegex(html, r"https?:|src=|@import|<link|<script")
+    self.assertEqual(set(re.findall(r"url\(([^)]*)\)", html)),
+                     {"#inside", "#across"})
+
+  def test_escapes(self):
+    html = html_of("ps", 2, load="<b class=injected>&")
+    self.assertIn("&lt;b class=injected&gt;&amp;", html)
+    self.assertNotIn("<b class=injected>", html)
+
+  def test_says_that_fewer_are_drawn(self):
+    self.assertIn("Drawn for 16 devices and 1 shard, fewer than there are.",
+                  html_of("xring/xring", *[8] * 8))
+    self.assertNotIn("fewer than there are", html_of("xring", 8))
+
+  def test_one_device(self):
+    self.assertIn("<h2>The plan</h2>", html_of("auto", 1))
+
+
+@unittest.skipUnless(_CHROMIUM, "Chromium isn't installed")
+class BrowserTest(parameterized.TestCase):
+
+  def chromium(self, *flags: str) -> str:
+    profile = self.create_tempdir().full_path
+    done = subprocess.run(
+        [_CHROMIUM, *_FLAGS, f"--user-data-dir={profile}", *flags],
+        capture_output=True, text=True, timeout=_TIMEOUT, check=False)
+    self.assertEqual(done.returncode, 0, done.stderr)
+    return done.stdout
+
+  def seen(self, html: str, width: int = 1100, *flags: str) -> dict:
+    path = pathlib.Path(self.create_tempdir().full_path) / "page.html"
+    path.write_text(html.replace("</body>", f"{_PROBE}</body>"),
+                    encoding="utf-8")
+    dom = self.chromium("--dump-dom", f"--window-size={width},900", *flags,
+                        path.as_uri())
+    found = re.search(r'data-seen="([^"]*)"', dom)
+    self.assertIsNotNone(found, dom[-2000:])
+    return json.loads(found[1].replace("&quot;", '"').replace("&lt;", "<")
+                      .replace("&gt;", ">").replace("&amp;", "&"))
+
+  @parameterized.parameters(
+      # Arrows: 14 steps of 8 in a ring; 3 + 3 inside each of 2 workers of 4,
+      # and 1 + 1 across, if leaders sum; 2 steps of 2 among 3.
+      (("xring", 8), 1100, 14 * 8, 1), (("ps/ps", 4, 4), 1100, 14, 1),
+      (("ps", 3), 500, 4, 1), (("xring#2", 16), 1100, 30 * 16, 1),
+      (("xring:2k:ps:1m:rechd", 4), 1100, 6 * 4 + 6 + 4 * 4, 3),
+      (("nccl/rechd", *[8] * 64), 1100, 4 * 4 + 4 * 3, 1))
+  def test_is_drawn_within_its_frame(self, what, width, arrows, schedules):
+    seen = self.seen(html_of(*what), width)
+    self.assertEqual(
+        (seen["overflow"], seen["outside"], seen["heading"], seen["arrows"],
+         seen["schedules"]), (0, [], what[0], arrows, schedules))
+    self.assertGreater(seen["curves"], 2)
+
+  def test_nothing_is_injected(self):
+    seen = self.seen(html_of("ps", 2, load="<b class=injected>bold</b>"))
+    self.assertEqual(seen["bold"], 0)
+
+  def test_screenshot(self):
+    folder = pathlib.Path(self.create_tempdir().full_path)
+    (folder / "page.html").write_text(html_of("auto", 2, 2), encoding="utf-8")
+    self.chromium(f"--screenshot={folder / 'page.png'}",
+                  "--window-size=1100,1600", (folder / "page.html").as_uri())
+    png = (folder / "page.png").read_bytes()
+    self.assertEqual(struct.unpack(">II", png[16:24]), (1100, 1600))
+    # An empty page is a few kilobytes.
+    self.assertGreater(len(png), 40_000)
+
+
+if __name__ == "__main__":
+  absltest.main()

@@ -1,0 +1,197 @@
+"""Measures all-reduces side by side, ours and TensorFlow's own.
+
+All contenders run in one process, their steps interleaved, on the same inputs:
+look at the ratios, since absolute times vary from run to run. Every element of
+every result is compared with the exact sum. Sizes are swept from --min to
+--max, one tensor at a time, or are those of a model's gradients:
+
+    tf_cdops bench --devices=8 --specs=auto,xring,ps#2 --plot=bench.png
+    tf_cdops bench --devices=8 --model=ResNet50
+
+The columns are those of nccl-tests. algbw: bytes reduced a second. busbw: that
+times 2(p-1)/p for p devices, which is what each device's link carries at
+least, and can be held against the hardware. #wrong: elements that aren't the
+exact sum; TensorFlow's HierarchicalCopy loses a replica where their number is
+odd. The floor is a bare AddN of the same bytes in one place.
+"""
+
+import argparse
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from tf_cdops import errors
+from tf_cdops import planning
+from tf_cdops import spec as spec_lib
+from tf_cdops.cli import bench_plot
+from tf_cdops.cli import bench_report
+from tf_cdops.cli import loads
+from tf_cdops.cli import output
+from tf_cdops.cli import site_flags
+
+if TYPE_CHECKING:
+  from tf_cdops.measuring import contenders as contenders_lib
+  from tf_cdops.measuring import exact_inputs
+  from tf_cdops.measuring import sites
+
+NAME = "bench"
+# Those of them that the devices can run.
+_DEFAULT_SPECS = "auto,nccl,ps,pscpu/pscpu#2,xring,rechd,collective"
+
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+  site_flags.add_arguments(parser)
+  loads.add_arguments(parser)
+  sweep = parser.add_argument_group("sizes to sweep, if none are given")
+  sweep.add_argument("--min", default="1k", metavar="BYTES",
+                     help="the smallest (default: 1k)")
+  sweep.add_argument("--max", default="64m", metavar="BYTES",
+                     help="the largest (default: 64m)")
+  sweep.add_argument("--factor", type=int, default=4, metavar="N",
+                     help="from one to the next (default: 4)")
+  who = parser.add_argument_group("whom to measure, and how")
+  who.add_argument("--specs", metavar="LIST",
+                   help="comma-separated (default: those of "
+                        f"{_DEFAULT_SPECS} that can run)")
+  who.add_argument("--tensorflow", action="store_true", default=True,
+                   help="also TensorFlow's own classes (default)")
+  who.add_argument("--notensorflow", dest="tensorflow", action="store_false",
+                   help="not those")
+  who.add_argument("--eager", action="store_true",
+                   help="in eager code, without a tf.function")
+  who.add_argument("--steps", type=int, default=20, metavar="N",
+                   help="timed steps of each (default: 20)")
+  parser.add_argument("--out", metavar="FILE", help="also write JSON")
+  parser.add_argument("--plot", metavar="FILE",
+                      help="draw a chart; .png, .svg or .pdf (matplotlib)")
+
+
+def run(args: argparse.Namespace) -> int:
+  """Measures; returns 1 if a result of ours was wrong."""
+  specs = _check(args)
+  outcome = bench_report.Outcome()
+  with site_flags.opened(args) as site:
+    try:
+      _measure(args, site, specs, outcome)
+    except KeyboardInterrupt:
+      outcome.interrupted = True
+    bench_report.report(args, site, outcome)
+  if outcome.interrupted:
+    return 130
+  return 1 if any(r.ours and r.wrong for r in outcome.results) else 0
+
+
+def _check(args: argparse.Namespace) -> list[str]:
+  """Raises for wrong flags; returns the specs, each of them parsed once."""
+  site_flags.check(args)
+  if args.steps < 1:
+    raise errors.InputError(f"`--steps` ({args.steps}) must be at least 1.")
+  if args.factor < 2:
+    raise errors.InputError(f"`--factor` ({args.factor}) must be at least 2.")
+  if args.eager and args.workers:
+    raise errors.InputError(
+        "`--eager` measures the devices of this process; leave out --workers.")
+  if not loads.given(args):
+    _sweep(args)
+  given = _DEFAULT_SPECS if args.specs is None else args.specs
+  specs = [text.strip() for text in given.split(",") if text.strip()]
+  for text in specs:
+    planning.parse_all_reduce_spec(text, "--specs")
+  if not specs and not args.tensorflow:
+    raise errors.InputError(
+        f"`--specs` ({args.specs!r}) must name something to measure, such as "
+        f"{_DEFAULT_SPECS}.")
+  for flag in ("out", "plot"):
+    if getattr(args, flag) is not None:
+      output.check_writable(getattr(args, flag), f"--{flag}")
+  if args.plot is not None:
+    bench_plot.check(args.plot)
+  return list(dict.fromkeys(specs))
+
+
+def _sweep(args: argparse.Namespace) -> list[loads.Load]:
+  """Returns one load a size, from --min to --max."""
+  dtype = args.dtype or "float32"
+  least = spec_lib.parse_bytes(args.min, "--min")
+  most = spec_lib.parse_bytes(args.max, "--max")
+  if not loads.DTYPES[dtype] <= least <= most:
+    raise errors.InputError(
+        f"`--min` ({args.min}) must be at least {loads.DTYPES[dtype]}, a "
+        f"{dtype}, and at most `--max` ({args.max}).")
+  swept = []
+  while least <= most:
+    elements = least // loads.DTYPES[dtype]
+    swept.append(loads.Load(spec_lib.format_bytes(least),
+                            (loads.Size((elements,), dtype),)))
+    least *= args.factor
+  return swept
+
+
+def _measure(args: argparse.Namespace, site: "sites.Site", specs: list[str],
+             outcome: bench_report.Outcome) -> None:
+  from tf_cdops.measuring import contenders
+  from tf_cdops.measuring import exact_inputs
+  from tf_cdops.measuring import memory
+  wanted = [loads.from_args(args)] if loads.given(args) else _sweep(args)
+  largest = max(wanted, key=lambda load: load.num_bytes)
+  memory.check_fits(largest.num_bytes, len(site.devices), largest.name)
+  field = [contenders.of_spec(text, name=text)
+           for text in _runnable(specs, wanted, site, args.specs is None)]
+  if args.tensorflow:
+    field += contenders.of_tensorflow()
+  total = len(wanted) * (len(field) + args.steps)
+  with output.progress("measuring", total) as advance:
+    for load in wanted:
+      advance(0, description=f"measuring {load.name}")
+      _compare(args, field, exact_inputs.make(site, load.sizes), outcome,
+               advance)
+
+
+def _runnable(specs: list[str], wanted: list[loads.Load], site: "sites.Site",
+              drop: bool) -> list[str]:
+  """Returns the specs that the devices can run; raises unless it may drop."""
+  from tf_cdops.measuring import contenders
+  from tf_cdops.measuring import exact_inputs
+  kept = []
+  for text in specs:
+    try:
+      for load in wanted:
+        contenders.check_spec(text, site.topology,
+                              exact_inputs.tensor_sizes(load.sizes))
+      kept.append(text)
+    except errors.AlgorithmError:
+      if not drop:
+        raise
+  return kept
+
+
+def _compare(args: argparse.Namespace,
+             field: "list[contenders_lib.Contender]",
+             inputs: "exact_inputs.Inputs", outcome: bench_report.Outcome,
+             advance: Callable[..., None]) -> None:
+  """Measures all contenders on one load."""
+  from tf_cdops.measuring import comparison
+  from tf_cdops.measuring import steps
+  compared = comparison.Comparison(inputs)
+  try:
+    for contender in field:
+      try:
+        compared.add(steps.build(contender, inputs, args.eager))
+      except Exception as error:  # TensorFlow's own may raise anything.
+        if contender.ours:
+          raise
+        outcome.notes.append(
+            f"{contender.name} can't run here: {_brief(error)}")
+      advance()
+    if inputs.site.is_local:
+      compared.add(steps.build_floor(inputs, args.eager))
+    compared.run(args.steps, after_each=advance)
+  finally:  # An interrupt too: what there is, is worth showing.
+    outcome.results += compared.results()
+
+
+def _brief(error: Exception) -> str:
+  """Returns the line of TensorFlow's message that has the reason: the last."""
+  lines = [line.strip() for line in str(error).splitlines()]
+  said = [line for line in lines if line and not line.startswith("[[")]
+  return said[-1] if said else type(error).__name__

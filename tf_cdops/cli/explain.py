@@ -1,0 +1,186 @@
+"""Says what a spec will do: which tensors go how, why, and at what cost.
+
+Nothing runs, and the devices needn't be here: --workers and --devices say
+what to explain for. The report has the plan (which tensors travel together,
+by which algorithm, and why), the bytes on links inside workers and between
+them, a predicted time with the bound that nothing can beat, and the same
+tensors by the other algorithms.
+
+Times follow from the latency and the bandwidth of links: --inside and
+--across choose them by name (nvlink, pcie, memory, loopback, 10gbe, 25gbe,
+100gbe, infiniband). --latency and --bandwidth replace the numbers of the link
+across if there are several workers, and of the one inside otherwise.
+
+--schedule shows one bucket's steps, --html writes a page with pictures.
+"""
+
+import argparse
+import dataclasses
+import re
+
+from tf_cdops.explaining import cost
+from tf_cdops import errors
+from tf_cdops import explaining
+from tf_cdops import planning
+from tf_cdops import spec
+from tf_cdops import topology as topology_lib
+from tf_cdops.cli import loads
+from tf_cdops.cli import output
+from tf_cdops.cli.page import page
+from tf_cdops.cli import schedule
+
+NAME = "explain"
+# Beyond these, a number was mistyped.
+_MOST = {"workers": 4096, "devices": 1024, "num_packs": 1_000_000,
+         "agg_small_grads_max_group": 1_000_000}
+_MOST_REPLICAS = 65_536
+_NUMBER = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*([a-zA-Zµ/]*)")
+_LATENCIES = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
+_BANDWIDTHS = {"MB/s": 1e6, "GB/s": 1e9, "Mbit/s": 1e6 / 8, "Gbit/s": 1e9 / 8}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+  parser.add_argument("--all_reduce_spec", default="auto", metavar="SPEC",
+                      help="what to explain (default: auto)")
+  devices = parser.add_argument_group("on which devices")
+  devices.add_argument("--workers", type=int, default=1, metavar="N",
+                       help="how many workers (default: 1)")
+  devices.add_argument("--devices", type=int, metavar="N",
+                       help="devices of each (default: those that are here)")
+  devices.add_argument("--device_type", choices=("GPU", "CPU"),
+                       help="their kind (default: GPU with --devices)")
+  loads.add_arguments(parser)
+  packing = parser.add_argument_group("what is packed")
+  packing.add_argument("--num_packs", type=int, default=0, metavar="N",
+                       help="join tensors in so many packs (default: 0, none)")
+  packing.add_argument("--agg_small_grads_max_bytes", default="0",
+                       metavar="BYTES", help="join tensors up to this size")
+  packing.add_argument("--agg_small_grads_max_group", type=int, default=10,
+                       metavar="N", help="at most so many (default: 10)")
+  links = parser.add_argument_group("over which links")
+  links.add_argument("--inside", metavar="NAME",
+                     help="links inside workers (default: nvlink, or memory "
+                     "for CPUs)")
+  links.add_argument("--across", default="100gbe", metavar="NAME",
+                     help="links between workers (default: 100gbe)")
+  links.add_argument("--latency", metavar="TIME", help="such as 5us")
+  links.add_argument("--bandwidth", metavar="RATE",
+                     help="such as 12GB/s or 100Gbit/s")
+  shown = parser.add_argument_group("what is shown")
+  shown.add_argument("--schedule", action="store_true",
+                     help="one bucket's steps")
+  shown.add_argument("--bucket", type=int, metavar="N",
+                     help="which bucket's (default: 0, the first sent)")
+  shown.add_argument("--html", metavar="FILE", help="write a page")
+
+
+def run(args: argparse.Namespace) -> int:
+  """Explains, and prints or writes it."""
+  if args.html is not None:
+    output.check_writable(args.html, "--html")
+  _check_numbers(args)
+  planning.parse_all_reduce_spec(args.all_reduce_spec, "--all_reduce_spec")
+  packing = planning.Packing(
+      args.num_packs,
+      spec.parse_bytes(args.agg_small_grads_max_bytes,
+                       "--agg_small_grads_max_bytes"),
+      args.agg_small_grads_max_group)
+  topology = _topology(args)
+  network = _network(args, topology)
+  load = loads.from_args(args)
+  explanation = explaining.explain(
+      args.all_reduce_spec, topology,
+      [(size.shape, size.dtype) for size in load.sizes],
+      packing=packing, network=network)
+  bucket = _bucket(args, explanation)
+  steps = (schedule.of(bucket, topology)
+           if args.schedule or args.bucket is not None else None)
+  if args.html is not None:
+    output.write_text(args.html, page.html(explanation, load.name, bucket))
+  if args.json:
+    output.print_json(
+        explanation.to_dict() | {"load": load.name}
+        | ({"schedule": dataclasses.asdict(steps)} if steps else {}))
+  else:
+    _print(args, explanation, steps)
+  return 0
+
+
+def _print(args: argparse.Namespace, explanation: explaining.Explanation,
+           steps: schedule.Schedule | None) -> None:
+  print(explanation)
+  if steps:
+    print(f"\nThe steps of bucket {args.bucket or 0}:\n\n"
+          f"{schedule.text(steps)}")
+  if args.html is not None:
+    print(f"\nThe page is in {args.html}.")
+
+
+def _check_numbers(args: argparse.Namespace) -> None:
+  for name, most in _MOST.items():
+    value = getattr(args, name)
+    least = 0 if name == "num_packs" else 1
+    if value is not None and not least <= value <= most:
+      raise errors.InputError(
+          f"`--{name}` ({value}) must be from {least} to {most:,}.")
+  if args.workers * (args.devices or 1) > _MOST_REPLICAS:
+    raise errors.InputError(
+        f"`--workers` ({args.workers}) times `--devices` ({args.devices}) "
+        f"must be at most {_MOST_REPLICAS:,} replicas.")
+
+
+def _topology(args: argparse.Namespace) -> topology_lib.Topology:
+  if args.devices is not None:
+    return topology_lib.Topology.grid(args.workers, args.devices,
+                                      device_type=args.device_type or "GPU")
+  import tensorflow as tf
+  kinds = [args.device_type] if args.device_type else ["GPU", "CPU"]
+  for kind in kinds:
+    here = tf.config.list_logical_devices(kind)
+    if here:
+      return topology_lib.Topology.grid(args.workers, len(here),
+                                        device_type=kind)
+  raise errors.InputError(
+      f"`--device_type` ({args.device_type}) must be a kind of device that is "
+      "here; give --devices for others.")
+
+
+def _network(args: argparse.Namespace,
+             topology: topology_lib.Topology) -> cost.Network:
+  network = cost.Network.of(topology)
+  network = cost.Network(
+      cost.preset(args.inside, "--inside") if args.inside else network.inside,
+      cost.preset(args.across, "--across"))
+  changes = {}
+  if args.latency is not None:
+    changes["latency_seconds"] = _quantity(
+        args.latency, "--latency", _LATENCIES, "5us")
+  if args.bandwidth is not None:
+    changes["bytes_per_second"] = _quantity(
+        args.bandwidth, "--bandwidth", _BANDWIDTHS, "12GB/s")
+  if not changes:
+    return network
+  which = "across" if len(topology.workers) > 1 else "inside"
+  link = dataclasses.replace(getattr(network, which), name="as given",
+                             **changes)
+  return dataclasses.replace(network, **{which: link})
+
+
+def _quantity(given: str, flag: str, units: dict[str, float],
+              example: str) -> float:
+  match = _NUMBER.fullmatch(given.strip())
+  if not match or match[2] not in units or not float(match[1]):
+    raise errors.InputError(
+        f"`{flag}` ({given!r}) must be a positive number with a unit "
+        f"({', '.join(units)}), such as {example}.")
+  return float(match[1]) * units[match[2]]
+
+
+def _bucket(args: argparse.Namespace,
+            explanation: explaining.Explanation) -> planning.Bucket:
+  buckets, number = explanation.plan.buckets, args.bucket or 0
+  if not 0 <= number < len(buckets):
+    raise errors.InputError(
+        f"`--bucket` ({number}) must be one of the plan's {len(buckets)}: "
+        f"from 0 to {len(buckets) - 1}.")
+  return buckets[number]

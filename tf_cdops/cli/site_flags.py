@@ -1,0 +1,74 @@
+"""The flags that say on which devices to measure."""
+
+import argparse
+import contextlib
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tf_cdops import errors
+from tf_cdops.cli import isolation
+
+if TYPE_CHECKING:
+  from tf_cdops.measuring import sites
+
+_MAX_DEVICES = 64
+_DEFAULT_CPUS = 4
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+  """Adds --devices, --device_type and --workers."""
+  group = parser.add_argument_group("where")
+  group.add_argument(
+      "--devices", type=int, metavar="N",
+      help="devices, of each worker: logical CPUs, or GPUs (default: all GPUs, "
+           f"or {_DEFAULT_CPUS} logical CPUs where there are fewer than 2)")
+  group.add_argument("--device_type", choices=("CPU", "GPU"),
+                     type=str.upper, help="(default: GPU where there are 2)")
+  group.add_argument(
+      "--workers", type=int, default=0, metavar="N",
+      help="TensorFlow servers of logical CPUs, started on this machine; 0 for "
+           "this process alone (default: 0)")
+
+
+def check(args: argparse.Namespace) -> None:
+  """Raises for numbers that can't be, before TensorFlow is loaded."""
+  if args.devices is not None and not 1 <= args.devices <= _MAX_DEVICES:
+    raise errors.InputError(
+        f"`--devices` ({args.devices}) must be from 1 to {_MAX_DEVICES}.")
+  if not 0 <= args.workers <= _MAX_DEVICES:
+    raise errors.InputError(
+        f"`--workers` ({args.workers}) must be from 0 to {_MAX_DEVICES}.")
+  if args.workers and args.device_type == "GPU":
+    raise errors.InputError(
+        "`--device_type` (GPU) must be CPU with --workers: the workers share "
+        "this machine, and their devices are logical CPUs.")
+  if (args.devices or 1) * args.workers > _MAX_DEVICES:
+    raise errors.InputError(
+        f"`--workers` ({args.workers}) with `--devices` ({args.devices}) must "
+        f"be at most {_MAX_DEVICES} devices in all.")
+
+
+@contextlib.contextmanager
+def opened(args: argparse.Namespace) -> Iterator["sites.Site"]:
+  """Loads TensorFlow and yields the devices that checked flags ask for."""
+  if args.workers and not isolation.enter_private_network():
+    print("Note: TensorFlow's servers listen on all interfaces, and this "
+          "system allows no private network for them.", file=sys.stderr)
+  import tensorflow as tf
+  from tf_cdops.measuring import sites
+  tf.get_logger().setLevel("ERROR")
+  if args.workers:
+    with sites.local_cluster(args.workers, args.devices or 1) as site:
+      yield site
+    return
+  gpus = tf.config.list_physical_devices("GPU")
+  kind = args.device_type or ("GPU" if len(gpus) > 1 else "CPU")
+  if kind == "GPU" and len(gpus) < (args.devices or 1):
+    raise errors.InputError(
+        f"`--device_type` (GPU) needs {args.devices or 1} of them, and "
+        f"TensorFlow finds {len(gpus)}; use --device_type=CPU, or fewer "
+        "--devices.")
+  if kind == "CPU":
+    sites.configure_cpus(args.devices or _DEFAULT_CPUS)
+  yield sites.local(kind, args.devices)

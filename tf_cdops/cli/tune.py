@@ -1,0 +1,192 @@
+"""Finds the all-reduce spec that is quickest on these devices.
+
+Tries algorithms, shards and packing on the sizes that you have (those of a
+model's gradients, say), drops the hopeless early, and puts the best for each
+size together. The outcome then runs against "auto", in pairs, on the whole
+load: it is recommended only if it is surely quicker, by 5% or more. Otherwise
+the advice is to keep "auto".
+
+    tf_cdops tune --devices=8 --model=ResNet50 --budget=2m
+    python train.py --all_reduce_spec=@tf_cdops_tuned.json
+
+Packing isn't part of a spec: if it helps, the flags for it are printed too.
+"""
+
+import argparse
+import dataclasses
+import re
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from tf_cdops import errors
+from tf_cdops import spec as spec_lib
+from tf_cdops import tuning
+from tf_cdops import version
+from tf_cdops.cli import loads
+from tf_cdops.cli import output
+from tf_cdops.cli import site_flags
+
+if TYPE_CHECKING:
+  from tf_cdops.measuring import sites
+  from tf_cdops.measuring import tuner
+
+NAME = "tune"
+_LEAST_BUDGET = 5.0
+_BUDGET = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h|)", re.IGNORECASE)
+_SHOWN = 5  # Candidates in the table, for each class; JSON has them all.
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+  site_flags.add_arguments(parser)
+  loads.add_arguments(parser)
+  parser.add_argument(
+      "--budget", default="60s", metavar="TIME",
+      help="how long to measure: 90, 90s, 2m (default: 60s; least: 5s)")
+  parser.add_argument(
+      "--out", default="tf_cdops_tuned.json", metavar="FILE",
+      help="what --all_reduce_spec=@FILE will read (default: "
+           "tf_cdops_tuned.json)")
+
+
+def run(args: argparse.Namespace) -> int:
+  """Tunes, prints the advice and writes the file; 1 if a sum was wrong."""
+  budget = _parse_budget(args.budget)
+  site_flags.check(args)
+  output.check_writable(args.out, "--out")
+  with site_flags.opened(args) as site:
+    if len(site.devices) < 2:
+      raise errors.InputError(
+          "`--devices` (1) must be at least 2: one device has nothing to "
+          "reduce.")
+    load = loads.from_args(args)
+    outcome = _tune(site, load, budget)
+  content = _content(site, load, outcome)
+  output.write_json(args.out, content)
+  if args.json:
+    output.print_json(content)
+  else:
+    _print(outcome, f"{load.name} on {site}", args.out)
+  return 1 if outcome.race and outcome.race.wrong else 0
+
+
+def _parse_budget(text: str) -> float:
+  match = _BUDGET.fullmatch(text.strip())
+  seconds = (float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[
+      match[2].lower()] if match else 0.0)
+  if seconds < _LEAST_BUDGET:
+    raise errors.InputError(
+        f"`--budget` ({text!r}) must be a time such as 90, 90s or 2m, of at "
+        f"least {_LEAST_BUDGET:g}s.")
+  return seconds
+
+
+def _tune(site: "sites.Site", load: loads.Load,
+          budget: float) -> "tuner.Outcome":
+  from tf_cdops.measuring import memory
+  from tf_cdops.measuring import tuner
+  memory.check_fits(load.num_bytes, len(site.devices), load.name)
+  started = time.monotonic()
+  with output.progress("tuning", round(budget)) as advance:
+    shown = 0.0
+
+    def show(candidate: tuning.Candidate) -> None:
+      nonlocal shown
+      now = time.monotonic() - started
+      advance(now - shown, description=f"trying {candidate}")
+      shown = now
+
+    return tuner.tune(site, load.sizes, budget, show)
+
+
+def _content(site: "sites.Site", load: loads.Load,
+             outcome: "tuner.Outcome") -> dict[str, Any]:
+  """Returns what the file holds; the spec's own keys are those of the flags."""
+  race = outcome.race
+  return {
+      "version": spec_lib.FILE_VERSION,
+      "tf_cdops": version.__version__,
+      "all_reduce_spec": str(outcome.advice.spec),
+      **_packing_flags(outcome.advice),
+      "devices": list(site.devices),
+      "load": {"name": load.name, "tensors": len(load.sizes),
+               "num_bytes": load.num_bytes},
+      "composed": {"all_reduce_spec": str(outcome.composed.spec),
+                   **_packing_flags(outcome.composed)},
+      "untried": outcome.untried,
+      "race": dataclasses.asdict(race) if race else None,
+      "measurements": [
+          {"up_to_bytes": size_class.limit, "tensors": len(size_class.tensors),
+           **dataclasses.asdict(candidate), "seconds": seconds}
+          for size_class, times in outcome.found.items()
+          for candidate, seconds in _ranked(times)],
+  }
+
+
+def _packing_flags(choice: tuning.Choice) -> dict[str, int]:
+  """Returns the arguments beside the spec, by name; none if none packs."""
+  packing = choice.packing
+  return ({"agg_small_grads_max_bytes": packing.small_max_bytes,
+           "agg_small_grads_max_group": packing.small_max_group}
+          if packing.wanted else {})
+
+
+def _print(outcome: "tuner.Outcome", title: str, path: str) -> None:
+  rows: list[list[str]] = []
+  for size_class, times in outcome.found.items():
+    ranked = _ranked(times)
+    for i, (candidate, seconds) in enumerate(ranked[:_SHOWN]):
+      first = [f"{len(size_class.tensors)} up to "
+               f"{spec_lib.format_bytes(size_class.limit)}"]
+      rows.append([*(first if i == 0 else [""]), str(candidate),
+                   f"{seconds * 1e3:.2f}", f"{seconds / ranked[0][1]:.2f}"])
+    if len(ranked) > _SHOWN:
+      worst = ranked[-1][1] / ranked[0][1]
+      rows.append(["", f"and {len(ranked) - _SHOWN} more", "",
+                   f"up to {worst:.2f}"])
+  output.table(title, ("tensors", "way", ">ms", ">times the best"), rows)
+  if outcome.untried:
+    print(f"There was no time to try {outcome.untried} other ways: a larger "
+          "--budget tries them too.")
+  for line in _advice(outcome, path):
+    print(line)
+
+
+def _advice(outcome: "tuner.Outcome", path: str) -> list[str]:
+  """Returns what to tell the user, and how to apply it."""
+  race, tried = outcome.race, _flags(outcome.composed)
+  if race is None:
+    return [f"No difference: keep auto, which does the same as {tried}."]
+  verdict = race.verdict
+  against = (
+      f"{tried} takes {verdict.ratio:.2f} times auto's time "
+      f"({_surely(verdict)}; {verdict.pairs} pairs of steps, medians "
+      f"{race.composed.median * 1e3:.2f} and {race.auto.median * 1e3:.2f} "
+      "ms).")
+  if race.wrong:
+    return [f"{race.wrong:,} elements of {tried} are WRONG. Please report it; "
+            "keep auto."]
+  if not verdict.better:
+    slower = verdict.low is not None and verdict.low > 1
+    return [f"{'Nothing beats it' if slower else 'No difference'}: keep auto.",
+            against]
+  return [f"Best: {outcome.composed.spec}", against,
+          f"Apply it with: {_flags(outcome.composed, f'@{path}')}"]
+
+
+def _surely(verdict: tuning.Verdict) -> str:
+  if verdict.low is None or verdict.high is None:
+    return "too few to be sure: give a larger --budget"
+  return f"surely {verdict.low:.2f} to {verdict.high:.2f}"
+
+
+def _flags(choice: tuning.Choice, spec: str | None = None) -> str:
+  """Returns a choice as the flags of tf_cdops.flags."""
+  packing = [f"--{name}={value}"
+             for name, value in _packing_flags(choice).items()]
+  return " ".join([f"--all_reduce_spec={spec or choice.spec}", *packing])
+
+
+def _ranked(times: Mapping[tuning.Candidate, float]
+            ) -> list[tuple[tuning.Candidate, float]]:
+  return sorted(times.items(), key=lambda item: item[1])

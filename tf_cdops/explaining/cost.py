@@ -1,0 +1,124 @@
+"""Predicts how long an all-reduce takes, from latencies and bandwidths.
+
+This is the alpha-beta model. What all-reduces use (usage.py) takes
+
+    steps inside workers * latency inside + steps across * latency across
+    + the busiest device's bytes inside its worker / bandwidth inside
+    + the busiest worker's bytes from or to others / bandwidth across
+
+A step in which anything crosses between workers counts as a step across. One
+bucket's steps follow another's, as TensorFlow starts them in turn; loads are
+added up over the batch before the busiest is looked for, because buckets
+overlap. Shards run side by side: their loads add up and their steps don't.
+It is a model: it says which way is better and roughly why; `tf_cdops bench`
+measures.
+
+At the least, for n bytes on p devices of W workers: one step; and n(p-1)2/p
+bytes from some device if there is one worker (Patarasuk and Yuan, 2009). With
+several workers, 2n(W-1)/W bytes from some worker, by the same argument; and n
+from each device, whose worker's CPU may do the rest.
+"""
+
+import dataclasses
+
+from tf_cdops import errors
+from tf_cdops import topology as topology_lib
+from tf_cdops.explaining import usage as usage_lib
+
+
+@dataclasses.dataclass(frozen=True)
+class Link:
+  """What connects two devices; bandwidth is that of one direction."""
+
+  name: str
+  latency_seconds: float
+  bytes_per_second: float
+
+
+# Orders of magnitude, of what one TensorFlow transfer sees. Bandwidths: makers'
+# data sheets (NVLink 3, PCI Express 4 x16, Ethernet and InfiniBand line rates)
+# less about a fifth. Latencies: NCCL's tuning tables and what gRPC over
+# kernel TCP commonly takes.
+PRESETS = {link.name: link for link in (
+    Link("nvlink", 5e-6, 200e9),
+    Link("pcie", 10e-6, 20e9),
+    Link("memory", 5e-6, 10e9),
+    Link("loopback", 60e-6, 2e9),
+    Link("10gbe", 60e-6, 1e9),
+    Link("25gbe", 50e-6, 2.5e9),
+    Link("100gbe", 40e-6, 10e9),
+    Link("infiniband", 10e-6, 20e9),
+)}
+
+
+def preset(name: str, argument: str = "link") -> Link:
+  """Returns a link by its name; `argument` is what an error calls it."""
+  if name not in PRESETS:
+    raise errors.InputError(
+        f"`{argument}` ({name!r}) must be one of {', '.join(PRESETS)}."
+        f"{errors.did_you_mean(name, PRESETS)}")
+  return PRESETS[name]
+
+
+@dataclasses.dataclass(frozen=True)
+class Network:
+  """The links inside workers, and those across."""
+
+  inside: Link
+  across: Link
+
+  @classmethod
+  def of(cls, topology: topology_lib.Topology) -> "Network":
+    """Returns what such devices commonly have."""
+    gpus = topology.device_types == {"GPU"}
+    return cls(PRESETS["nvlink" if gpus else "memory"], PRESETS["100gbe"])
+
+
+@dataclasses.dataclass(frozen=True)
+class Time:
+  """A predicted time, in seconds, by what it is spent on."""
+
+  latency: float
+  inside: float
+  across: float
+
+  @property
+  def total(self) -> float:
+    return self.latency + self.inside + self.across
+
+  @property
+  def mostly(self) -> str:
+    """What most of it is spent on, in words."""
+    spent = {"waiting for steps": self.latency, "links inside": self.inside,
+             "links across": self.across}
+    return max(spent, key=lambda name: spent[name])
+
+
+def predict(usage: usage_lib.Usage, network: Network) -> Time:
+  """Returns how long what is used will take."""
+  inside, across = network.inside, network.across
+  slow = usage.slow_steps + (usage.hidden if usage.across else 0)
+  steps = usage.steps + usage.hidden
+  return Time(
+      slow * across.latency_seconds
+      + (steps - slow) * inside.latency_seconds,
+      float(usage.device_loads.max()) / inside.bytes_per_second,
+      float(usage.worker_loads.max()) / across.bytes_per_second)
+
+
+def least(topology: topology_lib.Topology, num_bytes: int,
+          network: Network) -> Time:
+  """Returns the time that no all-reduce of so many bytes can beat."""
+  p, w = len(topology.devices), len(topology.workers)
+  if p == 1 or not num_bytes:
+    return Time(0, 0, 0)
+  if w == 1:
+    return Time(network.inside.latency_seconds,
+                2 * num_bytes * (p - 1) / p / network.inside.bytes_per_second,
+                0)
+  across = 2 * num_bytes * (w - 1) / w / network.across.bytes_per_second
+  # A device's own bytes may go either way, and do so beside the others'.
+  fastest = max(network.inside.bytes_per_second,
+                network.across.bytes_per_second)
+  return Time(network.across.latency_seconds, 0,
+              max(across, num_bytes / fastest))

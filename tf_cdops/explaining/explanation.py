@@ -1,0 +1,195 @@
+"""Says what a spec will do: which tensors go how, why, and at what cost."""
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from tf_cdops import auto_rules
+from tf_cdops.explaining import cost
+from tf_cdops import errors
+from tf_cdops.explaining import wording
+from tf_cdops.explaining import plan_costs
+from tf_cdops import planning
+from tf_cdops import spec as spec_lib
+from tf_cdops import topology as topology_lib
+from tf_cdops.algorithms import hierarchical
+from tf_cdops.algorithms import registry
+from tf_cdops.algorithms import requirements
+
+# Pairs of different algorithms that are compared, where they can run.
+_PAIRS = ("nccl/pscpu", "nccl/rechd", "nccl/xring", "xring/rechd")
+
+
+@dataclasses.dataclass(frozen=True)
+class Explanation:
+  """What a spec will do. `str` gives a report, `to_dict` the same as data.
+
+  Attributes:
+    spec: what was explained.
+    topology: the devices.
+    network: the links that times are predicted for.
+    sizes: the tensors.
+    plan: what is sent, bucket by bucket.
+    parts: the plan's buckets, those alike together.
+    total: what all of it costs.
+    least: the time that no all-reduce of so many bytes can beat.
+    others: the same tensors by other algorithms that can run here, the
+      quickest first.
+    rules: those of "auto", if it chose.
+  """
+
+  spec: spec_lib.AllReduceSpec
+  topology: topology_lib.Topology
+  network: cost.Network
+  sizes: tuple[planning.TensorSize, ...]
+  plan: planning.Plan
+  parts: tuple[plan_costs.Part, ...]
+  total: plan_costs.Way
+  least: cost.Time
+  others: tuple[plan_costs.Way, ...]
+  rules: tuple[auto_rules.Rule, ...]
+
+  @property
+  def num_bytes(self) -> int:
+    """The bytes of all tensors, on one replica."""
+    return sum(part.num_bytes for part in self.parts)
+
+  def __str__(self) -> str:
+    return wording.report(self)
+
+  def to_dict(self) -> dict[str, Any]:
+    """Returns it as dicts, lists, numbers and texts."""
+    return {
+        "all_reduce_spec": str(self.spec),
+        "workers": [len(ranks) for ranks in self.topology.workers],
+        "device_types": sorted(self.topology.device_types),
+        "network": dataclasses.asdict(self.network),
+        "tensors": len(self.sizes),
+        "bytes": self.num_bytes,
+        "buckets": [dataclasses.asdict(b) for b in self.plan.buckets],
+        "parts": [_timed(part) for part in self.parts],
+        "total": _timed(self.total),
+        "least_seconds": self.least.total,
+        "others": [_timed(way) for way in self.others],
+        "auto_rules": [dataclasses.asdict(rule) for rule in self.rules],
+    }
+
+
+def explain(spec: Any, topology: topology_lib.Topology,
+            sizes: Iterable[Any], *,
+            packing: planning.Packing = planning.Packing(),  # noqa: B008
+            network: cost.Network | None = None) -> Explanation:
+  """Says what a spec will do with tensors of some sizes on some devices.
+
+  >>> topology = tf_cdops.Topology.grid(workers=2, devices_per_worker=4)
+  >>> explanation = tf_cdops.explain("ps/ps", topology, [1024, 4 << 20])
+  >>> explanation.total.across   # Bytes; print(explanation) tells the rest.
+  8390656
+
+  Nothing runs and no device need be there; it takes seconds for thousands.
+
+  Args:
+    spec: as for `parse_all_reduce_spec`.
+    topology: the devices.
+    sizes: for each tensor its bytes (of float32) or its (shape, dtype).
+    packing: what is joined before it travels.
+    network: the links, for predicted times; those that are common for such
+      devices if None.
+
+  Returns:
+    An Explanation, to print or to look into.
+
+  Raises:
+    ValueError: if the spec is wrong, or can't run on these devices.
+  """
+  parsed = planning.parse_all_reduce_spec(spec, "spec")
+  if not isinstance(topology, topology_lib.Topology):
+    raise errors.InputError(
+        f"`topology` ({topology!r}) must be a Topology; make one with "
+        "Topology.grid(workers, devices_per_worker).")
+  tensors = tuple(_size(i, size) for i, size in enumerate(sizes))
+  if not parsed.is_auto:
+    for line in parsed:
+      requirements.check(hierarchical.find(line.alg), topology,
+                         plan_costs.MACHINE)
+  costs = plan_costs.PlanCosts(
+      topology, network or cost.Network.of(topology), tensors)
+  plan = costs.plan(parsed, packing)
+  total, parts = costs.of(plan, _reasons(parsed, topology, packing, tensors))
+  return Explanation(
+      parsed, topology, costs.network, tensors, plan, parts,
+      costs.way(str(parsed), total),
+      cost.least(topology, sum(part.num_bytes for part in parts),
+                 costs.network),
+      _others(parsed, costs, packing),
+      auto_rules.RULES if parsed.is_auto else ())
+
+
+def _others(spec: spec_lib.AllReduceSpec, costs: plan_costs.PlanCosts,
+            packing: planning.Packing) -> tuple[plan_costs.Way, ...]:
+  names = [known.name for known in registry.all_reduce_algorithms()]
+  workers = costs.topology.workers
+  if len(costs.topology.devices) == 1:
+    return ()
+  if len(workers) > 1 and max(map(len, workers)) > 1:
+    names += [f"{name}/{name}" for name in names] + list(_PAIRS)
+  ways = []
+  for name in [spec_lib.AUTO, *names]:
+    if name == str(spec) or (name != spec_lib.AUTO
+                             and not plan_costs.can_run(name, costs.topology)):
+      continue
+    total, _ = costs.of(costs.plan(spec_lib.parse(name), packing),
+                        work=plan_costs.COMPARED_WORK)
+    ways.append(costs.way(name, total))
+  return tuple(sorted(ways, key=lambda way: way.time.total))
+
+
+def _reasons(spec: spec_lib.AllReduceSpec, topology: topology_lib.Topology,
+             packing: planning.Packing, sizes: Sequence[planning.TensorSize]
+             ) -> Callable[[planning.Bucket], str]:
+  """Returns a function that says why a bucket goes the way it goes."""
+  nccl = plan_costs.has_nccl(topology)
+
+  def why(bucket: planning.Bucket) -> str:
+    num_bytes = sizes[bucket.tensors[0]].num_bytes
+    packs = packing.wanted and len(bucket.tensors) > 1
+    asked = "; packed as asked" if packs else ""
+    if spec.is_auto:
+      return auto_rules.rule_for(num_bytes, topology, nccl).why + asked
+    line = spec.index(spec.line_for(num_bytes))
+    if len(spec) == 1:
+      return "the spec has it for every size" + asked
+    text = spec_lib.format_bytes
+    if line == 0:
+      return f"tensors of up to {text(spec[0].limit)}" + asked
+    above = f"tensors over {text(spec[line - 1].limit)}"
+    if line == len(spec) - 1:
+      return above + asked
+    return f"{above}, up to {text(spec[line].limit)}" + asked
+
+  return why
+
+
+def _size(position: int, given: Any) -> planning.TensorSize:
+  where = f"`sizes[{position}]` ({given!r})"
+  if isinstance(given, int) and not isinstance(given, bool):
+    if given < 0 or given % 4:
+      raise errors.InputError(
+          f"{where} must be the bytes of a float32 tensor, a multiple of 4; "
+          "give (shape, dtype) for another type.")
+    return planning.TensorSize("float32", given)
+  try:
+    shape, dtype = given
+    elements = math.prod(int(dimension) for dimension in shape)
+  except (TypeError, ValueError):
+    raise errors.InputError(
+        f"{where} must be a number of bytes, or a pair of a known shape and a "
+        "dtype, such as ((3, 3, 64), 'float32').") from None
+  name = str(getattr(dtype, "name", dtype))
+  return planning.TensorSize(name, elements * plan_costs.itemsize(name, where))
+
+
+def _timed(part: plan_costs.Part | plan_costs.Way) -> dict[str, Any]:
+  return dataclasses.asdict(part) | {
+      "time": dataclasses.asdict(part.time) | {"total": part.time.total}}

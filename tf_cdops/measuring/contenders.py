@@ -1,0 +1,66 @@
+"""Who is measured: specs of ours, and each of TensorFlow's own classes."""
+
+import dataclasses
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import tensorflow as tf
+
+from tf_cdops import cross_device_ops
+from tf_cdops import execution
+from tf_cdops import planning
+from tf_cdops import topology as topology_lib
+
+
+@dataclasses.dataclass(frozen=True)
+class Contender:
+  """A way to all-reduce.
+
+  Attributes:
+    name: what tables call it.
+    ours: whether a wrong result is a fault of this package.
+    make_ops: makes its cross-device ops; None stands for TensorFlow's default.
+  """
+
+  name: str
+  ours: bool
+  make_ops: Callable[[], Any]
+
+
+def of_spec(spec: Any, packing: planning.Packing | None = None,
+            name: str | None = None) -> Contender:
+  """Returns the contender that follows a spec, checked at once.
+
+  Args:
+    spec: as `MultiWorkerAllReduce` takes it.
+    packing: what is joined; None for the class's default.
+    name: for tables; the spec's text if None.
+  """
+  parsed = planning.parse_all_reduce_spec(spec)
+  wanted = packing or planning.Packing()
+  return Contender(
+      name or str(parsed), True,
+      lambda: cross_device_ops.MultiWorkerAllReduce(
+          all_reduce_spec=parsed, num_packs=wanted.num_packs,
+          agg_small_grads_max_bytes=wanted.small_max_bytes,
+          agg_small_grads_max_group=wanted.small_max_group))
+
+
+def of_tensorflow() -> tuple[Contender, ...]:
+  """Returns TensorFlow's own classes, as a user can choose them."""
+  hierarchical = tf.distribute.HierarchicalCopyAllReduce
+  return (
+      Contender("TF ReductionToOneDevice", False,
+                tf.distribute.ReductionToOneDevice),
+      Contender("TF HierarchicalCopy(0)", False, lambda: hierarchical(0)),
+      Contender("TF HierarchicalCopy(1)", False, lambda: hierarchical(1)),
+      Contender("TF default", False, lambda: None),
+  )
+
+
+def check_spec(spec: Any, topology: topology_lib.Topology,
+               sizes: Iterable[planning.TensorSize]) -> None:
+  """Raises unless the devices can follow the spec for these tensors."""
+  execution.checked_plan(tuple(sizes), topology,
+                         planning.parse_all_reduce_spec(spec),
+                         planning.Packing())
