@@ -13,6 +13,7 @@ from tf_cdops.measuring import contenders
 from tf_cdops.measuring import exact_inputs
 
 FLOOR = "floor: one AddN"
+NOTHING = "nothing: read and use alone"
 
 # For each tensor, every device's value.
 _Values = list[tuple[tf.Tensor, ...]]
@@ -79,6 +80,16 @@ def build_floor(inputs: exact_inputs.Inputs, eager: bool = False) -> Step:
   return make(FLOOR, False, add, inputs)
 
 
+def build_nothing(inputs: exact_inputs.Inputs, eager: bool = False) -> Step:
+  """Builds a step that only reads the inputs and uses them, summing nothing.
+
+  It is part of every other step's time.
+  """
+  make = _eager_step if eager else _graph_step
+  step = make(NOTHING, False, lambda values: values, inputs)
+  return dataclasses.replace(step, results=lambda: [])  # There are no sums.
+
+
 def count_wrong(step: Step, inputs: exact_inputs.Inputs) -> int:
   """Returns how many elements, of all results on all devices, are wrong."""
   wrong = 0
@@ -93,7 +104,7 @@ def count_wrong(step: Step, inputs: exact_inputs.Inputs) -> int:
 
 def _eager_step(name: str, ours: bool, reduce: _Reduce,
                 inputs: exact_inputs.Inputs) -> Step:
-  values = _read(inputs)
+  values = read(inputs)
   runs_ahead = inputs.site.topology.device_types != {"CPU"}
 
   def run() -> None:
@@ -111,7 +122,7 @@ def _graph_step(name: str, ours: bool, reduce: _Reduce,
   @tf.function(autograph=False)
   def step() -> tf.Tensor:
     nonlocal seconds, nodes
-    values = _read(inputs)
+    values = read(inputs)
     graph = tf.compat.v1.get_default_graph()
     started, before = time.perf_counter(), len(graph.get_operations())
     results = reduce(values)
@@ -121,11 +132,12 @@ def _graph_step(name: str, ours: bool, reduce: _Reduce,
 
   step().numpy()
   return Step(name, ours, lambda: step().numpy(),
-              tf.function(lambda: reduce(_read(inputs)), autograph=False),
+              tf.function(lambda: reduce(read(inputs)), autograph=False),
               seconds, nodes)
 
 
-def _read(inputs: exact_inputs.Inputs) -> _Values:
+def read(inputs: exact_inputs.Inputs) -> _Values:
+  """Returns, for each tensor, every device's value of it."""
   """Reads the variables, each by one op that says on which device it is.
 
   An all-reduce goes by that. Of tf.Variable's methods, `value` drops the

@@ -1,0 +1,104 @@
+"""A process that is one rank of PyTorch's Gloo; needs PyTorch alone.
+
+Two ways: each tensor by itself, and in flat buckets of 25 MB with the copies
+in and out, as DistributedDataParallel does by default. Either sums in place;
+the inputs are put back between steps, which isn't timed.
+"""
+
+import datetime
+import math
+import time
+from collections.abc import Callable
+from typing import Any
+
+from benchmarks import cells
+from benchmarks import serving
+import torch  # type: ignore[import-not-found,unused-ignore]
+import torch.distributed  # type: ignore[import-not-found,unused-ignore]
+
+_BUCKET_BYTES = 25 << 20
+_LIMIT = datetime.timedelta(seconds=120)
+
+_Run = Callable[[], None]
+_runs: dict[str, tuple[_Run, _Run]] = {}
+
+
+def build(shapes: list[list[int]], workers: int, rank: int,
+          port: int) -> dict[str, Any]:
+  """Waits for the other ranks and checks both ways' results."""
+  torch.distributed.init_process_group(
+      "gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank,
+      world_size=workers, timeout=_LIMIT)
+  originals = [_numbers(i, shape) + rank for i, shape in enumerate(shapes)]
+  gradients = [tensor.clone() for tensor in originals]
+
+  def reset() -> None:
+    for gradient, original in zip(gradients, originals, strict=True):
+      gradient.copy_(original)
+
+  buckets = _buckets(gradients)
+  ways: dict[str, _Run] = {
+      "Gloo, 25 MB buckets": lambda: _bucketed(buckets),
+      "Gloo, tensor by tensor": lambda: _all_reduce(gradients)}
+  built = []
+  for name, run in ways.items():
+    _runs[name] = reset, run
+    reset()
+    run()
+    wrong = sum(
+        int((gradient != _numbers(i, shapes[i]) * workers
+             + sum(range(workers))).sum())
+        for i, gradient in enumerate(gradients))
+    built.append({"contender": name, "family": cells.GLOO, "wrong": wrong})
+  return {"contenders": built, "version": torch.__version__}
+
+
+def step(contender: str) -> dict[str, Any]:
+  reset, run = _runs[contender]
+  reset()
+  torch.distributed.barrier()
+  started = time.perf_counter()
+  run()
+  return {"seconds": time.perf_counter() - started}
+
+
+def _numbers(tensor: int, shape: list[int]) -> torch.Tensor:
+  """Whole numbers, so that sums are exact; each tensor's differ."""
+  flat = (torch.arange(math.prod(shape)) + tensor) % 89 + 1
+  return flat.to(torch.float32).reshape(shape)
+
+
+def _buckets(gradients: list[torch.Tensor]
+             ) -> list[tuple[torch.Tensor, list[torch.Tensor]]]:
+  """Groups tensors from the last, as backpropagation makes them."""
+  groups: list[list[torch.Tensor]] = [[]]
+  for gradient in reversed(gradients):
+    size = sum(g.nbytes for g in groups[-1])
+    if groups[-1] and size + gradient.nbytes > _BUCKET_BYTES:
+      groups.append([])
+    groups[-1].append(gradient)
+  return [(torch.empty(sum(g.numel() for g in group)), group)
+          for group in groups]
+
+
+def _bucketed(buckets: list[tuple[torch.Tensor, list[torch.Tensor]]]) -> None:
+  works = []
+  for flat, group in buckets:
+    torch.cat([gradient.view(-1) for gradient in group], out=flat)
+    works.append(torch.distributed.all_reduce(flat, async_op=True))
+  for work, (flat, group) in zip(works, buckets, strict=True):
+    work.wait()
+    parts = flat.split([gradient.numel() for gradient in group])
+    for gradient, part in zip(group, parts, strict=True):
+      gradient.view(-1).copy_(part)
+
+
+def _all_reduce(tensors: list[torch.Tensor]) -> None:
+  works = [torch.distributed.all_reduce(tensor, async_op=True)
+           for tensor in tensors]
+  for work in works:
+    work.wait()
+
+
+if __name__ == "__main__":
+  serving.serve({"build": build, "step": step})

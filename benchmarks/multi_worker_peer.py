@@ -1,0 +1,61 @@
+"""A process that is one worker of a MultiWorkerMirroredStrategy.
+
+Its address and number come in the environment variable TF_CONFIG, as they
+would on a real cluster.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from benchmarks import cells
+from benchmarks import serving
+from benchmarks import workloads
+import numpy as np
+import tensorflow as tf
+
+from tf_cdops.measuring import exact_inputs
+from tf_cdops.measuring import sites
+from tf_cdops.measuring import timing
+
+_NAME = "MultiWorkerMirroredStrategy, ring"
+
+_runs: dict[str, Callable[[], None]] = {}
+
+
+def build(load: str, workers: int, rank: int) -> dict[str, Any]:
+  """Waits for the other workers, builds the step and checks its results."""
+  tf.get_logger().setLevel("ERROR")
+  ring = tf.distribute.experimental.CommunicationImplementation.RING
+  strategy = tf.distribute.MultiWorkerMirroredStrategy(
+      communication_options=tf.distribute.experimental.CommunicationOptions(
+          implementation=ring))
+  # All replicas' inputs, on this device; this worker's are the row's own.
+  inputs = exact_inputs.make(sites.Site(("CPU:0",) * workers),
+                             workloads.named(load).sizes)
+  mine = [row[rank] for row in inputs.variables]
+
+  def reduce() -> list[tf.Tensor]:
+    return tf.distribute.get_replica_context().all_reduce(
+        tf.distribute.ReduceOp.SUM, [variable.read_value()
+                                     for variable in mine])
+
+  @tf.function(autograph=False)
+  def step() -> tf.Tensor:
+    results = strategy.run(reduce)
+    return tf.math.add_n([tf.reshape(result, [-1])[0] for result in results])
+
+  step().numpy()
+  _runs[_NAME] = lambda: step().numpy()
+  results = tf.function(lambda: strategy.run(reduce), autograph=False)()
+  wrong = sum(int(np.count_nonzero(result.numpy() != inputs.expected(tensor)))
+              for tensor, result in enumerate(results))
+  return {"contenders": [{"contender": _NAME, "family": cells.MULTI_WORKER,
+                          "wrong": wrong}]}
+
+
+def step(contender: str) -> dict[str, Any]:
+  return {"seconds": timing.seconds_of(_runs[contender])}
+
+
+if __name__ == "__main__":
+  serving.serve({"build": build, "step": step})

@@ -1,0 +1,94 @@
+"""The report's parts about memory, and about what grows with size."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from benchmarks.markdown import table
+
+_EXPLAIN_SECONDS = 5.0
+
+_MEMORY = """\
+Resident memory of a process with one contender. "Extra" is the peak while the
+step is built and run, beyond the inputs; "kept" is what is still there
+afterwards, mostly the graph. One load is what one replica holds. Copies between
+logical CPU devices of one process share memory, and a result is let go of once
+one of its elements is used, so not all results need be there at a time. The
+claim: beyond inputs and results, at most the packs' cap (64 MiB, or what there
+is to pack, on each device) and one bucket's working set."""
+
+_FORMULAS = """\
+Half of the tensors are 1 KB matrices, which `auto` packs, half are 128 KB. For
+p devices, L large tensors and S small ones that aren't vectors, of d different
+shapes, in one pack, `auto` has
+
+    p·L + p(2S + 3) + p·c nodes
+
+where c counts the constants that a device's ops share: an axis, "flat", d
+shapes, and the pack's lengths if they differ. So nodes are linear in tensors
+and in devices. `xring` in s shards has for each matrix
+
+    2p(p - 1)s + 2ps + 2p (+ 2p if s > 1)
+
+and such constants. `node_formulas.py` computes both."""
+
+
+def other_targets(content: dict[str, Any]) -> str:
+  """Those that aren't ratios of times: each is a count or a limit."""
+  rows = []
+  for one in content["explaining"]:
+    met = one["seconds"] <= _EXPLAIN_SECONDS
+    rows.append((f"`explain` for {one['workers']} by {one['devices']} devices",
+                 f"{one['seconds']:.1f} s", f"≤ {_EXPLAIN_SECONDS:g} s",
+                 _said(met)))
+  crossing = content["crossing"]
+  if crossing:
+    equal = [one for one in crossing if one["counted"] == one["explained"]]
+    rows.append(("bytes across workers, counted in the built graph, are those "
+                 "of `explain`", f"{len(equal)} of {len(crossing)} specs and "
+                 "sizes", "all", _said(len(equal) == len(crossing))))
+  points = content["scaling"]
+  if points:
+    equal = [one for one in points if one["nodes"] == one["predicted"]]
+    rows.append(("nodes, counted in the graph, are those of the formulas",
+                 f"{len(equal)} of {len(points)} graphs", "all",
+                 _said(len(equal) == len(points))))
+  if not rows:
+    return ""
+  return "### Counts and limits\n\n" + table(
+      ("target", ">measured", ">target", ""), rows)
+
+
+def _said(met: bool) -> str:
+  return "met" if met else "**NOT**"
+
+
+def memory(measured: Sequence[dict[str, Any]]) -> str:
+  if not measured:
+    return ""
+  rows = [(one["load"], one["devices"], one["contender"],
+           _megabytes(one["extra"]),
+           f"{one['extra'] / one['num_bytes']:.2f}", _megabytes(one["kept"]),
+           f"{(one['extra'] - one['kept']) / one['num_bytes']:.2f}")
+          for one in measured]
+  return f"## Memory\n\n{_MEMORY}\n\n" + table(
+      ("load", ">N", "", ">extra MB", ">in loads", ">kept MB",
+       ">extra - kept, in loads"), rows)
+
+
+def _megabytes(num_bytes: int) -> str:
+  return f"{num_bytes / 1e6:,.0f}"
+
+
+def scaling(points: Sequence[dict[str, Any]], plot: str | None) -> str:
+  if not points:
+    return ""
+  ranked = sorted(points, key=lambda one: (
+      one["spec"], one["tensors"], one["devices"]))
+  rows = [(f"`{one['spec']}`", one["devices"], one["tensors"],
+           f"{one['nodes']:,}", f"{one['predicted']:,}",
+           f"{one['build_seconds']:.3f}", f"{one['median'] * 1e3:.1f}",
+           one["wrong"]) for one in ranked]
+  chart = f"\n\n![Nodes, build time and step time as sizes grow]({plot})"
+  return f"## Growing\n\n{_FORMULAS}\n\n" + table(
+      ("spec", ">devices", ">tensors", ">nodes", ">by the formula",
+       ">build s", ">step ms", ">#wrong"), rows) + (chart if plot else "")

@@ -1,0 +1,40 @@
+"""The child's side: answers requests, one JSON object a line.
+
+Of the standard library alone: a Python with no TensorFlow can use it too.
+"""
+
+import json
+import os
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from typing import Any
+
+
+def serve(handlers: Mapping[str, Callable[..., dict[str, Any]]]) -> None:
+  """Answers until standard input closes, as it does when the parent ends.
+
+  A request {"do": name, …} calls the handler of that name with the rest.
+
+  Args:
+    handlers: what to call; each returns the answer.
+  """
+  # Libraries print to standard output; answers go where only they can be.
+  answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+  os.dup2(2, 1)
+  for line in sys.stdin:
+    request = json.loads(line)
+    try:
+      answer = handlers[request.pop("do")](**request)
+    except Exception as error:  # The parent decides what it means.
+      traceback.print_exc()
+      answer = {"error": f"{type(error).__name__}: {brief(error)}"}
+    print(json.dumps(answer), file=answers, flush=True)
+  os._exit(0)  # Some libraries wait for their peers on the way out.
+
+
+def brief(error: Exception) -> str:
+  """Returns the line of a message that has the reason: the last."""
+  lines = [line.strip() for line in str(error).splitlines()]
+  said = [line for line in lines if line and not line.startswith("[[")]
+  return said[-1][:300] if said else ""
