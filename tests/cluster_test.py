@@ -185,7 +185,7 @@ class AddressTest(parameterized.TestCase):
   def test_bad(self, address):
     with self.assertRaisesRegex(
         errors.InputError, r"`address` \('.*'\) must be host:port, such as "
-        r"10\.0\.0\.5:2222\."):
+        r"10\.0\.0\.5:2222, with a port from 1 to 65535\."):
       addresses.split_address(address)
 
   @parameterized.parameters(

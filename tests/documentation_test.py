@@ -64,7 +64,7 @@ class DocumentationTest(absltest.TestCase):
     self.assertLen(commands, 4)
     for command in commands:  # Each has tests of its own; these are flags.
       with self.subTest(command):
-        args = main._parser().parse_args(shlex.split(command))
+        args = main._parsers()[0].parse_args(shlex.split(command))
         if hasattr(args, "all_reduce_spec"):
           self.assertTrue(spec.parse(args.all_reduce_spec))
     # `make test` runs this; installing from the registry is for releases.

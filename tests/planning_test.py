@@ -1,5 +1,7 @@
 """Tests of planning: which tensors travel together, and how."""
 
+import collections
+
 import hypothesis
 from absl.testing import absltest
 from absl.testing import parameterized
@@ -178,10 +180,25 @@ class AutoTest(parameterized.TestCase):
 
 class TurnTest(parameterized.TestCase):
 
-  def test_turns_go_on_from_bucket_to_bucket(self):
-    buckets = plan([8, None, 8, 2], "ps#2:4:xring#3")
+  def test_like_ones_go_round(self):
+    for size in (8, 0, None):
+      with self.subTest(size):
+        count = len(_ONE.devices)
+        turns = [b.turn for b in plan([size] * 2 * count, "ps", topology=_ONE)]
+        self.assertEqual(turns, [*range(count)] * 2)
+
+  def test_the_least_loaded_is_next(self):
+    # In reverse: 9 to device 0, 1 to 1, the shards of 8 to 2 and 3, and so on.
+    buckets = plan([2, 5, 8, 1, 9], "ps:5:ps#2:8:ps", topology=_ONE)
     self.assertEqual([(b.shards, b.turn) for b in buckets],
-                     [(2, 0), (3, 2), (1, 5), (3, 6)])
+                     [(1, 0), (1, 1), (2, 2), (1, 1), (1, 2)])
+
+  def test_a_rhythm_of_sizes_loads_nobody_more(self):
+    sizes = [1000, 10, 10, 10] * 16
+    loads = collections.Counter()
+    for bucket in plan(sizes, "ps", topology=_ONE):
+      loads[bucket.turn] += bucket.num_bytes
+    self.assertLess(max(loads.values()), 1.1 * sum(sizes) / 4)
 
 
 _SIZES = st.lists(
@@ -209,10 +226,8 @@ class EveryPlanTest(absltest.TestCase):
                           range(len(sizes)))
     lasts = [b.tensors[-1] for b in buckets]
     self.assertEqual(lasts, sorted(lasts, reverse=True))
-    turn = 0
     for bucket in buckets:
-      self.assertEqual(bucket.turn, turn)
-      turn += bucket.shards
+      self.assertIn(bucket.turn, range(len(topology.devices)))
       self.assertEqual(bucket.tensors, tuple(sorted(bucket.tensors)))
       self.assertLen({dtypes[i] for i in bucket.tensors}, 1)
       weights = [numbers[i] for i in bucket.tensors]

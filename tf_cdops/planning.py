@@ -53,7 +53,8 @@ class Bucket:
     tensors: their positions in what was planned for.
     algorithm: the name of what sums them.
     shards: in how many parts.
-    turn: the number of the first shard, by which roles rotate.
+    turn: the number of the first shard, by which roles rotate: chosen so that
+      each has about as many bytes to do.
     num_bytes: their size together, None if it isn't known.
   """
 
@@ -140,15 +141,29 @@ def plan(sizes: Sequence[TensorSize], topology: topology_lib.Topology,
     for pack in _packs(positions, sizes, way, packing):
       packs.append((way, pack))
   packs.sort(key=lambda item: -item[1][-1])
-  buckets, turn = [], 0
+  buckets, loads = [], [0] * len(topology.devices)
+  largest = max((size.num_bytes or 0 for size in sizes), default=0)
   for way, pack in packs:
     known = [sizes[i].num_bytes for i in pack]
     total = None if None in known else sum(n for n in known if n is not None)
     # A tensor whose shape isn't known travels unsharded.
     shards = 1 if total is None else way.shards
+    turn = _next_turn(loads, shards, largest if total is None else total)
     buckets.append(Bucket(tuple(pack), way.algorithm, shards, turn, total))
-    turn += shards
   return Plan(tuple(buckets))
+
+
+def _next_turn(loads: list[int], shards: int, num_bytes: int) -> int:
+  """Returns the turn that has the least to do, and adds the load to it.
+
+  Going round would do if sizes had no rhythm, but they do: in a network every
+  fourth tensor may be the large one, and with four devices one would get all.
+  """
+  turn = min(range(len(loads)), key=loads.__getitem__)
+  for shard in range(shards):
+    # One more than its bytes: those of no or of unknown size go round, too.
+    loads[(turn + shard) % len(loads)] += num_bytes // shards + 1
+  return turn
 
 
 def _way(size: TensorSize, topology: topology_lib.Topology,

@@ -36,22 +36,20 @@ if TYPE_CHECKING:
 NAME = "bench"
 # Those of them that the devices can run.
 _DEFAULT_SPECS = "auto,nccl,ps,pscpu/pscpu#2,xring,rechd,collective"
-
+_SWEEP = {"min": ("1k", "the smallest"), "max": ("64m", "the largest"),
+          "factor": ("4", "from one to the next")}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
   site_flags.add_arguments(parser)
   loads.add_arguments(parser)
   sweep = parser.add_argument_group("sizes to sweep, if none are given")
-  sweep.add_argument("--min", default="1k", metavar="BYTES",
-                     help="the smallest (default: 1k)")
-  sweep.add_argument("--max", default="64m", metavar="BYTES",
-                     help="the largest (default: 64m)")
-  sweep.add_argument("--factor", type=int, default=4, metavar="N",
-                     help="from one to the next (default: 4)")
+  for flag, (default, meaning) in _SWEEP.items():
+    sweep.add_argument(f"--{flag}", metavar="N",
+                       help=f"{meaning} (default: {default})")
   who = parser.add_argument_group("whom to measure, and how")
   who.add_argument("--specs", metavar="LIST",
-                   help="comma-separated (default: those of "
+                   help="comma-separated; empty for none (default: those of "
                         f"{_DEFAULT_SPECS} that can run)")
   who.add_argument("--tensorflow", action="store_true", default=True,
                    help="also TensorFlow's own classes (default)")
@@ -86,13 +84,16 @@ def _check(args: argparse.Namespace) -> list[str]:
   site_flags.check(args)
   if args.steps < 1:
     raise errors.InputError(f"`--steps` ({args.steps}) must be at least 1.")
-  if args.factor < 2:
-    raise errors.InputError(f"`--factor` ({args.factor}) must be at least 2.")
   if args.eager and args.workers:
     raise errors.InputError(
         "`--eager` measures the devices of this process; leave out --workers.")
+  swept = [flag for flag in _SWEEP if getattr(args, flag) is not None]
   if not loads.given(args):
     _sweep(args)
+  elif swept:
+    raise errors.InputError(
+        f"`--{swept[0]}` ({getattr(args, swept[0])}) must be left out where "
+        "sizes or a model are given: it is for sweeping sizes.")
   given = _DEFAULT_SPECS if args.specs is None else args.specs
   specs = [text.strip() for text in given.split(",") if text.strip()]
   for text in specs:
@@ -112,18 +113,23 @@ def _check(args: argparse.Namespace) -> list[str]:
 def _sweep(args: argparse.Namespace) -> list[loads.Load]:
   """Returns one load a size, from --min to --max."""
   dtype = args.dtype or "float32"
-  least = spec_lib.parse_bytes(args.min, "--min")
-  most = spec_lib.parse_bytes(args.max, "--max")
+  given = {flag: getattr(args, flag) or default
+           for flag, (default, _) in _SWEEP.items()}
+  least = spec_lib.parse_bytes(given["min"], "--min")
+  most = spec_lib.parse_bytes(given["max"], "--max")
+  if not given["factor"].isdecimal() or int(given["factor"]) < 2:
+    raise errors.InputError(
+        f"`--factor` ({given['factor']}) must be a whole number of at least 2.")
   if not loads.DTYPES[dtype] <= least <= most:
     raise errors.InputError(
-        f"`--min` ({args.min}) must be at least {loads.DTYPES[dtype]}, a "
-        f"{dtype}, and at most `--max` ({args.max}).")
+        f"`--min` ({given['min']}) must be at least {loads.DTYPES[dtype]}, a "
+        f"{dtype}, and at most `--max` ({given['max']}).")
   swept = []
   while least <= most:
     elements = least // loads.DTYPES[dtype]
     swept.append(loads.Load(spec_lib.format_bytes(least),
                             (loads.Size((elements,), dtype),)))
-    least *= args.factor
+    least *= int(given["factor"])
   return swept
 
 

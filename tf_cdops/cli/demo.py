@@ -46,7 +46,8 @@ def run(args: argparse.Namespace) -> int:
                          args.epochs)
   ok = outcome.identical and outcome.accuracy >= _LEAST_ACCURACY
   if args.json:
-    output.print_json({"ok": ok, **dataclasses.asdict(outcome)})
+    output.print_json({"ok": ok, "least_accuracy": _LEAST_ACCURACY,
+                       **dataclasses.asdict(outcome)})
   else:
     _print_table(outcome, ok)
   return 0 if ok else 1
@@ -66,4 +67,8 @@ def _print_table(outcome: Any, ok: bool) -> None:
           f"{outcome.variables} variables compared",
   }
   output.table("tf_cdops demo", ("", "outcome"), rows.items())
+  if not outcome.identical:
+    print("The replicas differ: please report it.")
+  elif not ok:
+    print("It has not learnt enough; give it more --epochs.")
   print("The demo passed." if ok else "The demo FAILED.")

@@ -1,12 +1,13 @@
 """Finds the command, runs it, and turns its outcome into an exit code.
 
-Exit codes: 0 done, 1 the command's check failed, 2 wrong usage.
+Exit codes: 0 done, 1 the command's check failed, 2 wrong usage, 130 Ctrl-C.
 """
 
 import argparse
 import os
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 from absl.flags import argparse_flags
 
@@ -27,12 +28,18 @@ _COMMANDS = (algorithms, bench, demo, doctor, explain, tune, worker)
 
 def main(argv: Sequence[str] | None = None) -> int:
   """Runs one command; returns its exit code."""
-  args = _parser().parse_args(argv)
+  parser, commands = _parsers()
+  args, unknown = parser.parse_known_args(argv)
+  if unknown:
+    commands[args.command.NAME].refuse(unknown)
   # TensorFlow reads this when it is loaded, which no command has done yet.
   os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+  if hasattr(sys.stdout, "reconfigure"):  # A "?" is better than an error.
+    sys.stdout.reconfigure(errors="replace")
   try:
     code = args.command.run(args)
-    sys.stdout.flush()
+    if sys.stdout:
+      sys.stdout.flush()
     return code
   except (errors.Error, errors.ClusterError, ModuleNotFoundError) as error:
     if args.debug:
@@ -47,17 +54,30 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 130
 
 
-def _parser() -> argparse_flags.ArgumentParser:
-  parser = argparse_flags.ArgumentParser(
-      prog="tf_cdops",
-      description="All-reduce for tf.distribute.MirroredStrategy.")
+class _Parser(argparse_flags.ArgumentParser):
+  """Reports wrong usage in one line."""
+
+  def error(self, message: str) -> NoReturn:
+    self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
+
+  def refuse(self, unknown: Sequence[str]) -> NoReturn:
+    near = errors.did_you_mean(unknown[0].split("=")[0],
+                               self._option_string_actions)
+    self.error(f"unrecognized arguments: {' '.join(unknown)}.{near}")
+
+
+def _parsers() -> tuple[_Parser, dict[str, _Parser]]:
+  """Returns the parser, and that of each command by its name."""
+  parser = _Parser(prog="tf_cdops", description="All-reduce for "
+                   "tf.distribute.MirroredStrategy.")
   parser.add_argument("--version", action="version",
                       version=f"tf_cdops {version.__version__}")
-  commands = parser.add_subparsers(title="commands", metavar="COMMAND",
-                                   required=True)
+  subparsers = parser.add_subparsers(title="commands", metavar="COMMAND",
+                                     required=True)
+  commands = {}
   for command in _COMMANDS:
     summary = (command.__doc__ or "").splitlines()[0]
-    sub = commands.add_parser(
+    sub = subparsers.add_parser(
         command.NAME, help=summary, description=command.__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter)
     sub.add_argument("--debug", action="store_true",
@@ -66,4 +86,5 @@ def _parser() -> argparse_flags.ArgumentParser:
                      help="print the outcome as JSON, and nothing else")
     command.add_arguments(sub)
     sub.set_defaults(command=command)
-  return parser
+    commands[command.NAME] = sub
+  return parser, commands

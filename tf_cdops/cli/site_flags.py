@@ -2,7 +2,6 @@
 
 import argparse
 import contextlib
-import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -52,9 +51,8 @@ def check(args: argparse.Namespace) -> None:
 @contextlib.contextmanager
 def opened(args: argparse.Namespace) -> Iterator["sites.Site"]:
   """Loads TensorFlow and yields the devices that checked flags ask for."""
-  if args.workers and not isolation.enter_private_network():
-    print("Note: TensorFlow's servers listen on all interfaces, and this "
-          "system allows no private network for them.", file=sys.stderr)
+  if args.workers:
+    isolation.enter_private_network()  # If it can't, LocalCluster warns.
   import tensorflow as tf
   from tf_cdops.measuring import sites
   tf.get_logger().setLevel("ERROR")

@@ -62,11 +62,13 @@ def run(args: argparse.Namespace) -> int:
     load = loads.from_args(args)
     outcome = _tune(site, load, budget)
   content = _content(site, load, outcome)
-  output.write_json(args.out, content)
   if args.json:
     output.print_json(content)
   else:
     _print(outcome, f"{load.name} on {site}", args.out)
+  if outcome.interrupted:
+    return 130
+  output.write_json(args.out, content)
   return 1 if outcome.race and outcome.race.wrong else 0
 
 
@@ -113,6 +115,7 @@ def _content(site: "sites.Site", load: loads.Load,
                "num_bytes": load.num_bytes},
       "composed": {"all_reduce_spec": str(outcome.composed.spec),
                    **_packing_flags(outcome.composed)},
+      "interrupted": outcome.interrupted,
       "untried": outcome.untried,
       "race": dataclasses.asdict(race) if race else None,
       "measurements": [
@@ -155,6 +158,8 @@ def _print(outcome: "tuner.Outcome", title: str, path: str) -> None:
 def _advice(outcome: "tuner.Outcome", path: str) -> list[str]:
   """Returns what to tell the user, and how to apply it."""
   race, tried = outcome.race, _flags(outcome.composed)
+  if outcome.interrupted:
+    return ["Interrupted: nothing was run against auto, and no file written."]
   if race is None:
     return [f"No difference: keep auto, which does the same as {tried}."]
   verdict = race.verdict

@@ -85,6 +85,13 @@ def resolve(cluster: Any) -> Cluster:
     for index, address in numbered:
       split_address(address)
       tasks.append(Task(str(job), int(index), address))
+  by_address: dict[str, Task] = {}
+  for task in tasks:
+    other = by_address.setdefault(task.address, task)
+    if other is not task:
+      raise errors.InputError(
+          f"`cluster` has the address {task.address} twice, for {other.name} "
+          f"and {task.name}; each task must have its own.")
   resolved = Cluster(tuple(tasks))
   if not resolved.workers:
     raise errors.InputError(
@@ -98,7 +105,8 @@ def split_address(address: Any) -> tuple[str, int]:
   host, _, port = str(address).rpartition(":")
   if not host or not port.isdecimal() or not 0 < int(port) < 65536:
     raise errors.InputError(
-        f"`address` ({address!r}) must be host:port, such as 10.0.0.5:2222.")
+        f"`address` ({address!r}) must be host:port, such as 10.0.0.5:2222, "
+        "with a port from 1 to 65535.")
   return host.strip("[]"), int(port)
 
 

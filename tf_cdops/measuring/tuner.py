@@ -49,12 +49,14 @@ class Outcome:
     found: for each class of sizes, the seconds of each way that was tried.
     untried: how many ways there was no time for.
     race: None if the composed choice is what "auto" does anyway.
+    interrupted: whether it ended early; then nothing is composed.
   """
 
   composed: tuning.Choice
   found: Mapping[tuning.SizeClass, Mapping[tuning.Candidate, float]]
   untried: int
   race: Race | None
+  interrupted: bool = False
 
   @property
   def advice(self) -> tuning.Choice:
@@ -79,12 +81,16 @@ def tune(site: sites.Site, sizes: Sequence[exact_inputs.Size], seconds: float,
   end = time.monotonic() + seconds
   names = algorithms(site.topology)
   classes = tuning.size_classes([size.num_bytes for size in sizes])
-  found, untried = {}, 0
+  found: dict[tuning.SizeClass, dict[tuning.Candidate, float]] = {}
+  untried = 0
   for i, size_class in enumerate(classes):
     left = end - time.monotonic() - (1 - _SEARCHING) * seconds
     ways = tuning.candidates(size_class, names)
-    found[size_class] = _search(site, sizes, size_class, ways,
-                                left / (len(classes) - i), on_candidate)
+    try:
+      found[size_class] = _search(site, sizes, size_class, ways,
+                                  left / (len(classes) - i), on_candidate)
+    except KeyboardInterrupt:
+      return Outcome(AUTO, found, untried, None, interrupted=True)
     untried += len(ways) - len(found[size_class])
   composed = tuning.compose(found)
   planned = [
