@@ -170,6 +170,15 @@ class ResolveTest(parameterized.TestCase):
       tf_cdops.multi_worker_strategy(3)
 
 
+class TwiceTest(absltest.TestCase):
+
+  def test_an_address_belongs_to_one_task(self):
+    with self.assertRaisesRegex(
+        errors.InputError, r"the address a:1 twice, for /job:chief/replica:0/"
+        r"task:0 and /job:worker/replica:0/task:1; each task must have its"):
+      addresses.resolve({"chief": ["a:1"], "worker": ["b:1", "a:1"]})
+
+
 class AddressTest(parameterized.TestCase):
 
   @parameterized.parameters(

@@ -28,6 +28,20 @@ def tune(*args: str):
   return python_process.run("-m", "tf_cdops", "tune", *args)
 
 
+class InterruptedTest(absltest.TestCase):
+
+  def test_keeps_what_there_is(self):
+    def interrupt(candidate):
+      raise KeyboardInterrupt
+
+    outcome = tuner.tune(sites.Site(tuple(virtual_devices.names(2))),
+                         loads.parse_sizes("4x1k").sizes, 5, interrupt)
+    self.assertTrue(outcome.interrupted)
+    self.assertEqual((outcome.advice, outcome.found), (tuner.AUTO, {}))
+    self.assertRegex(tune_command._advice(outcome, "x.json")[0],
+                     "^Interrupted: nothing was run against auto, and no file")
+
+
 class TuneTest(parameterized.TestCase):
 
   def setUp(self):
