@@ -4,9 +4,10 @@ For p devices of one worker, float32 tensors, each of at least p elements a
 shard:
 
   "auto", a tensor too large to pack: p. One sum, and p - 1 copies.
-  "auto", a pack with r tensors that aren't vectors: p(2r + 3). On each device
-    they are made flat, joined, parted and given their shapes back; one sum,
-    and p - 1 copies.
+  "auto", a pack of tensors of one shape: 3p. On each device they are joined
+    and parted; one sum, and p - 1 copies.
+  "auto", another pack, with r tensors that aren't vectors: p(2r + 3). Those
+    are made flat, and given their shapes back.
   "xring" in s shards, a matrix: 2p(p - 1)s + 2ps + 2p, and 2p more if s > 1.
     Sums and copies round the ring; on each device each shard is parted and
     joined; flat and back; and parted into shards and joined again.
@@ -46,6 +47,8 @@ def _auto(sizes: Sequence[exact_inputs.Size], p: int) -> int:
   nodes = p * (len(sizes) - len(small))
   if len(small) < 2:
     return nodes + p * len(small)
+  if len({size.shape for size in small}) == 1:
+    return nodes + 3 * p
   reshaped = [size.shape for size in small if len(size.shape) != 1]
   constants: set[object] = {_AXIS, *reshaped, *([_FLAT] if reshaped else [])}
   constants |= _lengths([math.prod(size.shape) for size in small])

@@ -24,8 +24,8 @@ def named(name: str) -> loads.Load:
 
 def of_count(count: int) -> loads.Load:
   """Returns matrices, every other one small enough to be packed by "auto"."""
-  return _load(f"mixed{count}",
-               ([(8, 32), (128, 256)] * ((count + 1) // 2))[:count])
+  return _load(f"mixed{count}", (
+      [(8, 32), (128, 256), (64,), (256, 128)] * (count // 4 + 1))[:count])
 
 
 def _load(name: str, shapes: Iterable[tuple[int, ...]]) -> loads.Load:

@@ -384,11 +384,15 @@ class PackingTest(parameterized.TestCase):
     self.assertLen(kind(traced(lambda: emit(0)), "AddN"), 1)
     self.assertLen(kind(traced(lambda: emit(64)), "AddN"), 2)
 
-  def test_a_pack_is_joined_once_on_each_device(self):
+  @parameterized.parameters(
+      ([4] * 8, "Pack", "Unpack"), ([4] * 7 + [5], "ConcatV2", "SplitV"))
+  def test_a_pack_is_joined_once_on_each_device(self, lengths, join, part):
     ops = tf_cdops.MultiWorkerAllReduce(all_reduce_spec="ps", num_packs=1)
-    emitted = traced(lambda: batch_reduce(ops, SUM, vectors([4] * 8)))
-    self.assertCountEqual([op.device for op in kind(emitted, "ConcatV2")],
-                          DEVICES)
+    emitted = traced(lambda: batch_reduce(ops, SUM, vectors(lengths)))
+    for kind_of_op in (join, part):
+      self.assertCountEqual([op.device for op in kind(emitted, kind_of_op)],
+                            DEVICES)
+    self.assertEmpty(kind(emitted, "Reshape"))
 
 
 class EagerTest(parameterized.TestCase):

@@ -148,16 +148,17 @@ class WorkloadsTest(absltest.TestCase):
          for load in [workloads.named(name)]},
         {"resnet": (214, 102_334_368), "bert": (199, 437_928_960),
          "small": (500, 512_000), "big": (4, 64 << 20),
-         "mixed3": (3, 133_120)})
+         "mixed3": (3, 132_352)})
 
 
 class NodeFormulasTest(parameterized.TestCase):
 
   @parameterized.product(spec=("auto", "xring", "xring#3"), devices=(2, 3),
-                         load=("mixed7", "vectors"))
+                         load=("mixed7", "vectors", "alike"))
   def test_counted(self, spec, devices, load):
-    sizes = (loads.parse_sizes("3x400,2x100k,1x804").sizes
-             if load == "vectors" else workloads.named(load).sizes)
+    texts = {"vectors": "3x400,2x100k,1x804", "alike": "6x400,1x100k"}
+    sizes = (loads.parse_sizes(texts[load]) if load in texts
+             else workloads.named(load)).sizes
     site = sites.Site(tuple(virtual_devices.names(devices)))
     step = steps.build(contenders.of_spec(spec),
                        exact_inputs.make(site, sizes))

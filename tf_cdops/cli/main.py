@@ -58,7 +58,8 @@ class _Parser(argparse_flags.ArgumentParser):
   """Reports wrong usage in one line."""
 
   def error(self, message: str) -> NoReturn:
-    self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
+    end = "" if message.endswith((".", "?")) else "."
+    self.exit(2, f"{self.prog}: {message}{end} See {self.prog} --help.\n")
 
   def refuse(self, unknown: Sequence[str]) -> NoReturn:
     near = errors.did_you_mean(unknown[0].split("=")[0],

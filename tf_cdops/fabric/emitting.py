@@ -47,6 +47,17 @@ class Emitter:
           value=vector, size_splits=self._constant(tuple(lengths), place),
           axis=axis, num_split=len(lengths))
 
+  def stack(self, tensors: Sequence[tf.Tensor], place: str) -> tf.Tensor:
+    """Joins tensors of one shape along a new first axis."""
+    with tf.device(place):
+      return tf.raw_ops.Pack(values=list(tensors), axis=0)
+
+  def unstack(self, stacked: tf.Tensor, count: int,
+              place: str) -> list[tf.Tensor]:
+    """Parts what `stack` joined."""
+    with tf.device(place):
+      return tf.raw_ops.Unpack(value=stacked, num=count, axis=0)
+
   def _constant(self, value: int | tuple[int, ...], place: str) -> tf.Tensor:
     """Returns the constant; call it where `place` is the device."""
     key = place, value
