@@ -1,18 +1,20 @@
 """Tests of what all-reduces use of the links, and of predicted times."""
 
+import functools
 import unittest.mock
 
 from absl.testing import absltest
 from absl.testing import parameterized
 from tests import all_reduce_contract
 
-from tf_cdops.explaining import cost
 from tf_cdops import errors
 from tf_cdops import topology as topology_lib
-from tf_cdops.explaining import usage
 from tf_cdops.algorithms import hierarchical
 from tf_cdops.algorithms import proof
 from tf_cdops.algorithms import registry
+from tf_cdops.explaining import cost
+from tf_cdops.explaining import counting
+from tf_cdops.explaining import usage as usage_lib
 
 workers_of = all_reduce_contract.workers_of
 _TOPOLOGIES = (*all_reduce_contract.ONE_WORKER,
@@ -35,7 +37,7 @@ class CountedTest(parameterized.TestCase):
   def check(self, name, topology, length, shards, turn):
     trace = proof.prove(hierarchical.find(name), topology, length, shards,
                         turn)
-    used = usage.of_all_reduce(hierarchical.find(name), topology, length, 4,
+    used = counting.of_all_reduce(hierarchical.find(name), topology, length, 4,
                                shards, turn)
     worker = {topology.devices[rank]: w
               for w, ranks in enumerate(topology.workers) for rank in ranks}
@@ -74,7 +76,7 @@ class CountedTest(parameterized.TestCase):
       registry.register_all_reduce("star", description="A star.")(star)
       for topology in _TOPOLOGIES:
         self.check(name, topology, 100, 2, 1)
-        used = usage.of_all_reduce(hierarchical.find(name), topology, 100)
+        used = counting.of_all_reduce(hierarchical.find(name), topology, 100)
         if len(topology.devices) > 1 and "xring/" not in name:
           self.assertEqual(used.basis, "traced")
 
@@ -84,7 +86,7 @@ class CountedTest(parameterized.TestCase):
         names, workers=[names[:2], names[2:]])
     for name in ("pscpu", "pscpu/pscpu", "pscpu/xring"):
       trace = proof.prove(hierarchical.find(name), topology, 12)
-      used = usage.of_all_reduce(hierarchical.find(name), topology, 12)
+      used = counting.of_all_reduce(hierarchical.find(name), topology, 12)
       self.assertEqual(used.inside + used.across, trace.moved, name)
 
 
@@ -96,19 +98,19 @@ class UsageTest(parameterized.TestCase):
       ("rechd/xring", 4, 4, 6), ("collective", 2, 4, 2 * 2 * 7 / 8))
   def test_bytes_between_workers(self, name, workers, devices, times):
     topology = topology_lib.Topology.grid(workers, devices)
-    used = usage.of_all_reduce(hierarchical.find(name), topology, 8000, 4)
+    used = counting.of_all_reduce(hierarchical.find(name), topology, 8000, 4)
     self.assertEqual(used.across, times * 8000 * 4)
 
   def test_shards_share_the_load(self):
     topology = workers_of(4)
-    one, four = (usage.of_all_reduce(hierarchical.find("ps"), topology, 400,
+    one, four = (counting.of_all_reduce(hierarchical.find("ps"), topology, 400,
                                      1, shards) for shards in (1, 4))
     self.assertEqual((one.inside, one.steps), (four.inside, four.steps))
     self.assertEqual((one.device_loads.max(), four.device_loads.max()),
                      (3 * 400, 3 * 100 + 3 * 100))
 
   def test_one_after_the_other_and_side_by_side(self):
-    used = usage.of_all_reduce(hierarchical.find("ps"), workers_of(2, 2), 10)
+    used = counting.of_all_reduce(hierarchical.find("ps"), workers_of(2, 2), 10)
     self.assertEqual((used.after(used).steps, used.beside(used).steps), (4, 2))
     self.assertEqual(used.after(used).across, 2 * used.across)
     self.assertEqual(used.beside(used).across, 2 * used.across)
@@ -117,23 +119,48 @@ class UsageTest(parameterized.TestCase):
                             ("xring", "exact"))
   def test_says_how_sure_it_is(self, name, basis):
     topology = workers_of(4) if name == "nccl" else workers_of(2, 2)
-    self.assertEqual(
-        usage.of_all_reduce(hierarchical.find(name), topology, 10).basis, basis)
+    used = counting.of_all_reduce(hierarchical.find(name), topology, 10)
+    self.assertEqual(used.basis, basis)
 
   def test_many_shards_are_extrapolated(self):
     topology = topology_lib.Topology.grid(512, 8)
-    used = usage.of_all_reduce(hierarchical.find("xring/xring"), topology,
+    used = counting.of_all_reduce(hierarchical.find("xring/xring"), topology,
                                1 << 20, 4, 1000)
     self.assertEqual(used.basis, "extrapolated")
     self.assertAlmostEqual(used.across / (2 * 511 * (4 << 20)), 1, delta=0.01)
+
+  @parameterized.parameters("ps", "ps/ps", "pscpu/pscpu", "xring", "rechd")
+  def test_stand_ins_rotate(self, name):
+    topology = topology_lib.Topology.grid(8, 4)
+    for count in (30, 96, 300):
+      each = [counting.of_all_reduce(hierarchical.find(name), topology, 1000,
+                                     turn=turn) for turn in range(count)]
+      true = functools.reduce(usage_lib.Usage.after, each)
+      guess = usage_lib.estimate(
+          each[:4], [each[17].times(count - 4, count - 4, "extrapolated")],
+          usage_lib.Usage.after)
+      self.assertEqual((guess.steps, guess.basis),
+                       (true.steps, "extrapolated"))
+      for loads in ("device_loads", "worker_loads"):
+        self.assertAlmostEqual(
+            getattr(guess, loads).max() / getattr(true, loads).max(), 1,
+            delta=0.25, msg=f"{name} {count} {loads}")
+
+  def test_stand_ins_of_what_does_not_rotate(self):
+    star_only = registry.Algorithm("star", "A star.", star)
+    each = [counting.of_all_reduce(star_only, workers_of(4), 1000, turn=turn)
+            for turn in range(20)]
+    guess = usage_lib.estimate(each[:4], [each[9].times(16, 16)],
+                               usage_lib.Usage.after)
+    self.assertEqual(guess.device_loads.max(), 20 * 3 * 1000)
 
   def test_extrapolates_what_has_no_formula(self):
     algorithm = registry.Algorithm("star", "A star.", star)
     ps = hierarchical.find("ps")
     for workers, devices in ((1, 128), (32, 8), (2, 64), (128, 1)):
       topology = topology_lib.Topology.grid(workers, devices)
-      used = usage.of_all_reduce(algorithm, topology, 1000)
-      true = usage.of_all_reduce(ps, topology, 1000)
+      used = counting.of_all_reduce(algorithm, topology, 1000)
+      true = counting.of_all_reduce(ps, topology, 1000)
       self.assertEqual((used.basis, used.steps), ("extrapolated", 2))
       self.assertEqual((used.inside, used.across),
                        (true.inside, true.across))
@@ -145,8 +172,8 @@ class UsageTest(parameterized.TestCase):
       known = hierarchical.find(name)
       algorithm = registry.Algorithm("own", "Mine.", known.all_reduce)
       topology = topology_lib.Topology.grid(1, 128)
-      used = usage.of_all_reduce(algorithm, topology, 1280)
-      true = usage.of_all_reduce(known, topology, 1280)
+      used = counting.of_all_reduce(algorithm, topology, 1280)
+      true = counting.of_all_reduce(known, topology, 1280)
       self.assertEqual((used.steps, used.inside), (true.steps, true.inside))
 
 
@@ -156,9 +183,9 @@ class TimeTest(parameterized.TestCase):
     return cost.Network(cost.Link("fast", 1, 100), cost.Link("slow", 10, 10))
 
   def predict(self, name, topology, elements, shards=1) -> cost.Time:
-    return cost.predict(usage.of_all_reduce(
-        hierarchical.find(name), topology, elements, 1, shards),
-        self.network())
+    one = hierarchical.find(name), topology, elements, 1, shards
+    return cost.predict(counting.of_all_reduce(*one), self.network(),
+                        [counting.phases_of(*one)])
 
   def test_ring_inside(self):
     # 2(p-1) steps; each device sends 2(p-1)/p of 400 bytes.
@@ -166,14 +193,56 @@ class TimeTest(parameterized.TestCase):
                      cost.Time(6, 2 * 3 * 100 / 100, 0))
 
   def test_pair(self):
-    # Two steps inside, and two across, of 400 bytes in and 400 out.
+    # Two steps inside, and two across; what comes back, 400 bytes each time,
+    # waits for the sum.
     self.assertEqual(self.predict("ps/ps", workers_of(2, 2), 400),
-                     cost.Time(2 * 1 + 2 * 10, 400 / 100, 400 / 10))
+                     cost.Time(2 * 1 + 2 * 10, 2 * 400 / 100, 2 * 400 / 10))
 
   def test_every_step_of_a_flat_ring_crosses(self):
     time = self.predict("xring", workers_of(2, 2), 400)
     self.assertEqual(time.latency, 6 * 10)
     self.assertEqual(time.across, (800 - 200) / 10)
+
+  def test_what_is_sent_back_waits_for_the_sum(self):
+    # There and back: 400 bytes each; a ring has two steps of half of them.
+    topology = workers_of(1, 1)
+    self.assertEqual(self.predict("ps", topology, 400),
+                     cost.Time(20, 0, 2 * 400 / 10))
+    self.assertEqual(self.predict("xring", topology, 400),
+                     cost.Time(20, 0, 2 * 200 / 10))
+    # Shards take turns: each device sums half, at the same time.
+    self.assertEqual(self.predict("ps", topology, 400, 2),
+                     cost.Time(20, 0, 2 * 200 / 10))
+
+  def test_two_buckets_share_the_link_in_both_directions(self):
+    ps, topology = hierarchical.find("ps"), workers_of(1, 1)
+    both = [(ps, topology, 400, 1, 1, turn) for turn in (0, 1)]
+    used = counting.of_all_reduce(*both[0]).after(
+        counting.of_all_reduce(*both[1]))
+    # Each way: 400 bytes to one root, and 400 back from the other.
+    self.assertEqual(
+        cost.predict(used, self.network(),
+                     [counting.phases_of(*one) for one in both]),
+        cost.Time(4 * 10, 0, 800 / 10))
+
+  @parameterized.parameters(
+      # A ring of 4 inside has 6 hops, and the sum goes to each device; then
+      # ps has two steps, and a ring of 2 too, across.
+      ("nccl/ps", 7, 2), ("collective/collective", 7, 2),
+      ("collective", 0, 14), ("nccl/xring", 7, 2))
+  def test_hidden_steps_are_where_the_engine_is(self, name, inside, across):
+    self.assertEqual(self.predict(name, workers_of(4, 4), 8).latency,
+                     inside * 1 + across * 10)
+
+  def test_phases_add_up(self):
+    for name in _NAMES:
+      for topology in _TOPOLOGIES:
+        one = hierarchical.find(name), topology, 1000, 4, 3, 2
+        used = counting.of_all_reduce(*one)
+        phases = counting.phases_of(*one)
+        for part in ("steps", "inside", "across"):
+          self.assertEqual(sum(getattr(phase, part) for phase in phases),
+                           getattr(used, part), (name, topology.workers, part))
 
   def test_words(self):
     self.assertEqual(cost.Time(3, 2, 1).mostly, "waiting for steps")
@@ -196,8 +265,8 @@ class TimeTest(parameterized.TestCase):
     for name in _NAMES:
       for topology in _TOPOLOGIES:
         for shards in (1, 8):
-          used = usage.of_all_reduce(hierarchical.find(name), topology, 840, 4,
-                                     shards)
+          used = counting.of_all_reduce(hierarchical.find(name), topology, 840,
+                                        4, shards)
           for network in networks:
             self.assertGreaterEqual(
                 cost.predict(used, network).total * (1 + 1e-9),

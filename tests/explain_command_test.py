@@ -3,7 +3,9 @@
 import contextlib
 import io
 import json
+import os
 import pathlib
+import unittest.mock
 
 from absl.testing import absltest
 from absl.testing import parameterized
@@ -70,6 +72,25 @@ class ExplainTest(parameterized.TestCase):
     self.assertIn("0 → 1: 0-2(1)   2 → 1: 0-2(1)", done.stdout)
     self.assertIn("on 1: 0-2(3)", done.stdout)
 
+  def test_a_bucket_is_shown(self):
+    done = run("--devices=2", "--all_reduce_spec=ps", "--sizes=4", "--bucket=0")
+    self.assertIn("The steps of bucket 0:\n\nps on 2 devices", done.stdout)
+
+  def test_made_up_tensors_and_lone_devices(self):
+    done = run("--device_type=CPU")
+    self.assertEqual((done.returncode, done.stderr), (0, ""))
+    self.assertIn("One device alone has nothing to send.\n"
+                  "Try --devices=4 --workers=2", done.stdout)
+    self.assertIn("The tensors are made up (500x1k,4x16m); give", done.stdout)
+    done = run("--devices=2", "--sizes=4")
+    self.assertNotIn("made up", done.stdout)
+    self.assertNotIn("Try --devices", done.stdout)
+
+  def test_columns(self):
+    with unittest.mock.patch.dict(os.environ, COLUMNS="60"):
+      done = run("--devices=4", "--workers=2", "--schedule")
+    self.assertLessEqual(max(map(len, done.stdout.splitlines())), 60)
+
   def test_html(self):
     path = pathlib.Path(self.create_tempdir().full_path) / "page.html"
     done = run("--devices=3", f"--html={path}")
@@ -104,8 +125,22 @@ class WrongUsageTest(parameterized.TestCase):
       (["--across=x"], r"`--across` \('x'\) must be one of nvlink"),
       (["--sizes=2x4", "--bucket=2", "--all_reduce_spec=ps"],
        r"`--bucket` \(2\) must be one of the plan's 2: from 0 to 1"),
+      (["--sizes=4", "--bucket=1"],
+       r"`--bucket` \(1\) must be 0, the plan's only one\.$"),
+      (["--across=10gbe"], r"`--across` \('10gbe'\) must come with several "
+       r"--workers: .*; leave it out, or give --workers=2\.$"),
+      (["--num_packs=2", "--agg_small_grads_max_bytes=1k"],
+       r"`--agg_small_grads_max_bytes` \(1k\) must be left out beside "
+       r"--num_packs, .*; give one of them\.$"),
+      (["--agg_small_grads_max_group=5"],
+       r"`--agg_small_grads_max_group` \(5\) must come with "),
+      (["--sizes=999999999999999t"],
+       "bytes may end in k, m or g, up to 1024g"),
+      (["--sizes=-1k"], "'-1k' isn't: both are whole numbers"),
+      (["--html="], r"`--html` \(''\) must name a file, and is empty"),
       (["--bucket=-1"], r"`--bucket` \(-1\) must be one of"),
-      (["--all_reduce_spec=xrng"], "Did you mean 'xring'"),
+      (["--all_reduce_spec=ps:1k:xrng"], r"`--all_reduce_spec` \('ps:1k:xrng'"
+       r"\): `algorithm` \('xrng'\) must .* Did you mean 'xring'\?$"),
       (["--all_reduce_spec=xring:"], "has an empty part"),
       (["--all_reduce_spec=nccl", "--workers=2"], "can't leave its worker"),
       (["--all_reduce_spec=psgpu", "--device_type=CPU"], "needs GPU devices"),

@@ -59,7 +59,10 @@ class SizesTest(parameterized.TestCase):
       ("1k,,1k", "and '' isn't"),
       ("1xx4", "and '1xx4' isn't"),
       ("-1x4", r"`--sizes` \('-1x4'\) must be counts"),
-      ("4x1q", r"`--sizes` \('1q'\) must be a number of bytes such as 512"),
+      ("4x1q", "and '4x1q' isn't: both are whole numbers, and bytes may end in "
+       "k, m or g, up to 1024g"),
+      ("-1k", "and '-1k' isn't: both are whole numbers"),
+      ("999999999999999t", "bytes may end in k, m or g, up to 1024g"),
       ("10", "bytes of '10' must be a multiple of 4, the size of a float32"),
       ("0", "from 4 to 1024g"),
       ("1x2000g", "from 4 to 1024g"),

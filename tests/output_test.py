@@ -5,6 +5,8 @@ import io
 import json
 import os
 import pathlib
+import sys
+import unittest.mock
 
 from absl.testing import absltest
 from absl.testing import parameterized
@@ -24,7 +26,8 @@ class WritableTest(parameterized.TestCase):
     self.assertEqual((folder / "old").read_text(), "kept")
 
   @parameterized.parameters(
-      ("", r"^`--out` \(''\) must name a file, not a folder"),
+      ("", r"^`--out` \(''\) must name a file, and is empty; give a path"),
+      ("/proc/x.json", r"must be writable, and isn't \(.*\); name another"),
       ("/", r"^`--out` \('/'\) must name a file, not a folder"),
       ("/no/such/file", r"must be in a folder that is there; make /no/such"))
   def test_wrong_paths(self, path, message):
@@ -36,8 +39,14 @@ class WritableTest(parameterized.TestCase):
       self.skipTest("Nothing is read-only to root.")
     path = self.create_tempfile("old").full_path
     os.chmod(path, 0o400)
-    with self.assertRaisesRegex(errors.InputError, "must be writable, and"):
+    with self.assertRaisesRegex(errors.InputError, "must be writable, and i"):
       output.check_writable(path, "--out")
+
+  def test_a_pipe_is_not_waited_for(self):
+    path = os.path.join(self.create_tempdir().full_path, "pipe")
+    os.mkfifo(path)
+    output.check_writable(path, "--out")
+    self.assertTrue(os.path.exists(path))
 
   def test_a_write_that_fails(self):
     with self.assertRaisesRegex(errors.InputError,
@@ -55,6 +64,32 @@ class PrintTest(absltest.TestCase):
     with contextlib.redirect_stdout(io.StringIO()) as out:
       output.print_json(content)
     self.assertEqual(out.getvalue(), path.read_text(encoding="utf-8"))
+
+  def test_numbers_of_a_list_share_a_line(self):
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+      output.print_json({"workers": [8, -1.5e-7, 8], "names": ["[\n  1\n]"]})
+    self.assertEqual(out.getvalue(), """\
+{
+  "workers": [8, -1.5e-07, 8],
+  "names": [
+    "[\\n  1\\n]"
+  ]
+}
+""")
+
+  def test_width(self):
+    for columns, width in (("", 100), ("20", 60), ("72", 72), ("400", 100)):
+      with unittest.mock.patch.dict(os.environ, COLUMNS=columns):
+        if columns or not sys.__stdout__.isatty():
+          self.assertEqual(output.width(), width)
+
+  def test_table_can_be_wrapped(self):
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+      output.table("T", ["name", "what"], [["hierarchical", "word " * 50]],
+                   wrap=60)
+    lines = out.getvalue().splitlines()
+    self.assertLessEqual(max(map(len, lines)), 60)
+    self.assertEqual([line.rstrip() for line in lines], lines)
 
   def test_table_is_not_cut_and_has_no_markup(self):
     with contextlib.redirect_stdout(io.StringIO()) as out:

@@ -2,17 +2,21 @@
 
 import collections
 import dataclasses
+import functools
+import heapq
 import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from tf_cdops import auto_rules
+from tf_cdops import errors
 from tf_cdops import spec as spec_lib
 from tf_cdops import topology as topology_lib
 from tf_cdops.algorithms import hierarchical
 
 # A pack is a copy, so its size is what packing costs in memory.
 DEFAULT_CAP = 64 << 20
+_ARGUMENT = "all_reduce_spec"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,7 +92,7 @@ class _Way:
 
 
 def parse_all_reduce_spec(
-    text: Any, argument: str = "all_reduce_spec") -> spec_lib.AllReduceSpec:
+    text: Any, argument: str = _ARGUMENT) -> spec_lib.AllReduceSpec:
   """Returns a spec's lines as a tuple; `str` of it gives the text again.
 
   >>> tf_cdops.parse_all_reduce_spec("nccl#2:32k:pscpu/pscpu#2")[0]
@@ -107,7 +111,13 @@ def parse_all_reduce_spec(
   parsed = spec_lib.parse(text, argument)
   if not parsed.is_auto:
     for line in parsed:
-      hierarchical.find(line.alg)
+      try:
+        hierarchical.find(line.alg)
+      except errors.AlgorithmError as error:
+        if argument == _ARGUMENT:  # Under this name all know what it is.
+          raise
+        raise errors.AlgorithmError(
+            f"`{argument}` ({text!r}): {error}") from None
   return parsed
 
 
@@ -131,8 +141,10 @@ def plan(sizes: Sequence[TensorSize], topology: topology_lib.Topology,
     A plan with every tensor in exactly one bucket.
   """
   alike = collections.defaultdict(list)
+  way_of = functools.cache(  # Of thousands of tensors, many have one size.
+      lambda num_bytes: _way(num_bytes, topology, spec, nccl))
   for position, size in enumerate(sizes):
-    way = _way(size, topology, spec, nccl)
+    way = way_of(size.num_bytes)
     if packing.wanted:  # The user's wish goes before a rule's.
       way = dataclasses.replace(way, pack=False)
     alike[way, size.dtype].append(position)
@@ -141,37 +153,47 @@ def plan(sizes: Sequence[TensorSize], topology: topology_lib.Topology,
     for pack in _packs(positions, sizes, way, packing):
       packs.append((way, pack))
   packs.sort(key=lambda item: -item[1][-1])
-  buckets, loads = [], [0] * len(topology.devices)
+  buckets, turns = [], _Turns(len(topology.devices))
   largest = max((size.num_bytes or 0 for size in sizes), default=0)
   for way, pack in packs:
     known = [sizes[i].num_bytes for i in pack]
     total = None if None in known else sum(n for n in known if n is not None)
     # A tensor whose shape isn't known travels unsharded.
     shards = 1 if total is None else way.shards
-    turn = _next_turn(loads, shards, largest if total is None else total)
+    turn = turns.next(shards, largest if total is None else total)
     buckets.append(Bucket(tuple(pack), way.algorithm, shards, turn, total))
   return Plan(tuple(buckets))
 
 
-def _next_turn(loads: list[int], shards: int, num_bytes: int) -> int:
-  """Returns the turn that has the least to do, and adds the load to it.
+class _Turns:
+  """Gives each bucket the turn that has the fewest bytes to do so far.
 
   Going round would do if sizes had no rhythm, but they do: in a network every
   fourth tensor may be the large one, and with four devices one would get all.
   """
-  turn = min(range(len(loads)), key=loads.__getitem__)
-  for shard in range(shards):
-    # One more than its bytes: those of no or of unknown size go round, too.
-    loads[(turn + shard) % len(loads)] += num_bytes // shards + 1
-  return turn
+
+  def __init__(self, count: int):
+    self._loads = [0] * count
+    self._heap = [(0, turn) for turn in range(count)]  # Loads may be stale.
+
+  def next(self, shards: int, num_bytes: int) -> int:
+    """Returns the turn of the first shard, having loaded those of all."""
+    while self._heap[0][0] != self._loads[self._heap[0][1]]:
+      stale = self._heap[0][1]
+      heapq.heapreplace(self._heap, (self._loads[stale], stale))
+    turn = self._heap[0][1]
+    for shard in range(shards):
+      # One more than its bytes: those of no or of unknown size go round, too.
+      self._loads[(turn + shard) % len(self._loads)] += num_bytes // shards + 1
+    return turn
 
 
-def _way(size: TensorSize, topology: topology_lib.Topology,
+def _way(num_bytes: int | None, topology: topology_lib.Topology,
          spec: spec_lib.AllReduceSpec, nccl: bool) -> _Way:
   if spec.is_auto:
-    rule = auto_rules.rule_for(size.num_bytes, topology, nccl)
+    rule = auto_rules.rule_for(num_bytes, topology, nccl)
     return _Way(rule.algorithm, 1, rule.pack)
-  line = spec.line_for(size.num_bytes)
+  line = spec.line_for(num_bytes)
   return _Way(line.alg, line.shards)
 
 

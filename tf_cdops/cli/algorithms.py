@@ -35,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
     print(markdown())
   else:
     output.table("All-reduce algorithms, for p devices and n bytes", _COLUMNS,
-                 map(_row, known))
+                 map(_row, known), wrap=output.width())
   return 0
 
 

@@ -11,14 +11,15 @@ Times follow from the latency and the bandwidth of links: --inside and
 100gbe, infiniband). --latency and --bandwidth replace the numbers of the link
 across if there are several workers, and of the one inside otherwise.
 
---schedule shows one bucket's steps, --html writes a page with pictures.
+--schedule shows one bucket's steps, --html writes a page with pictures. Lines
+are as wide as the terminal, or COLUMNS, has them, up to 100.
 """
 
 import argparse
 import dataclasses
 import re
+import textwrap
 
-from tf_cdops.explaining import cost
 from tf_cdops import errors
 from tf_cdops import explaining
 from tf_cdops import planning
@@ -26,8 +27,10 @@ from tf_cdops import spec
 from tf_cdops import topology as topology_lib
 from tf_cdops.cli import loads
 from tf_cdops.cli import output
-from tf_cdops.cli.page import page
 from tf_cdops.cli import schedule
+from tf_cdops.cli.page import page
+from tf_cdops.explaining import cost
+from tf_cdops.explaining import wording
 
 NAME = "explain"
 # Beyond these, a number was mistyped.
@@ -53,15 +56,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
   packing = parser.add_argument_group("what is packed")
   packing.add_argument("--num_packs", type=int, default=0, metavar="N",
                        help="join tensors in so many packs (default: 0, none)")
-  packing.add_argument("--agg_small_grads_max_bytes", default="0",
-                       metavar="BYTES", help="join tensors up to this size")
-  packing.add_argument("--agg_small_grads_max_group", type=int, default=10,
+  packing.add_argument("--agg_small_grads_max_bytes", metavar="BYTES",
+                       help="join tensors up to this size")
+  packing.add_argument("--agg_small_grads_max_group", type=int,
                        metavar="N", help="at most so many (default: 10)")
   links = parser.add_argument_group("over which links")
   links.add_argument("--inside", metavar="NAME",
                      help="links inside workers (default: nvlink, or memory "
                      "for CPUs)")
-  links.add_argument("--across", default="100gbe", metavar="NAME",
+  links.add_argument("--across", metavar="NAME",
                      help="links between workers (default: 100gbe)")
   links.add_argument("--latency", metavar="TIME", help="such as 5us")
   links.add_argument("--bandwidth", metavar="RATE",
@@ -70,7 +73,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
   shown.add_argument("--schedule", action="store_true",
                      help="one bucket's steps")
   shown.add_argument("--bucket", type=int, metavar="N",
-                     help="which bucket's (default: 0, the first sent)")
+                     help="which bucket's (default: 0, the first sent); "
+                     "shows its steps")
   shown.add_argument("--html", metavar="FILE", help="write a page")
 
 
@@ -80,11 +84,7 @@ def run(args: argparse.Namespace) -> int:
     output.check_writable(args.html, "--html")
   _check_numbers(args)
   planning.parse_all_reduce_spec(args.all_reduce_spec, "--all_reduce_spec")
-  packing = planning.Packing(
-      args.num_packs,
-      spec.parse_bytes(args.agg_small_grads_max_bytes,
-                       "--agg_small_grads_max_bytes"),
-      args.agg_small_grads_max_group)
+  packing = _packing(args)
   topology = _topology(args)
   network = _network(args, topology)
   load = loads.from_args(args)
@@ -108,10 +108,17 @@ def run(args: argparse.Namespace) -> int:
 
 def _print(args: argparse.Namespace, explanation: explaining.Explanation,
            steps: schedule.Schedule | None) -> None:
-  print(explanation)
+  width = output.width()
+  print(wording.report(explanation, width))
+  if len(explanation.topology.devices) == 1:
+    print("Try --devices=4 --workers=2, which needn't be here.")
+  if not loads.given(args):
+    print("\n" + textwrap.fill(
+        f"The tensors are made up ({loads.DEFAULT_SIZES}); give yours with "
+        "--sizes, --model or --saved_model.", width))
   if steps:
     print(f"\nThe steps of bucket {args.bucket or 0}:\n\n"
-          f"{schedule.text(steps)}")
+          f"{schedule.text(steps, width)}")
   if args.html is not None:
     print(f"\nThe page is in {args.html}.")
 
@@ -127,6 +134,21 @@ def _check_numbers(args: argparse.Namespace) -> None:
     raise errors.InputError(
         f"`--workers` ({args.workers}) times `--devices` ({args.devices}) "
         f"must be at most {_MOST_REPLICAS:,} replicas.")
+
+
+def _packing(args: argparse.Namespace) -> planning.Packing:
+  small, group = args.agg_small_grads_max_bytes, args.agg_small_grads_max_group
+  num_bytes = 0 if small is None else spec.parse_bytes(
+      small, "--agg_small_grads_max_bytes")
+  if args.num_packs and num_bytes:
+    raise errors.InputError(
+        f"`--agg_small_grads_max_bytes` ({small}) must be left out beside "
+        "--num_packs, which packs tensors of any size; give one of them.")
+  if group is not None and not num_bytes:
+    raise errors.InputError(
+        f"`--agg_small_grads_max_group` ({group}) must come with "
+        "--agg_small_grads_max_bytes, which says what is grouped; give both.")
+  return planning.Packing(args.num_packs, num_bytes, group or 10)
 
 
 def _topology(args: argparse.Namespace) -> topology_lib.Topology:
@@ -147,10 +169,17 @@ def _topology(args: argparse.Namespace) -> topology_lib.Topology:
 
 def _network(args: argparse.Namespace,
              topology: topology_lib.Topology) -> cost.Network:
-  network = cost.Network.of(topology)
-  network = cost.Network(
-      cost.preset(args.inside, "--inside") if args.inside else network.inside,
-      cost.preset(args.across, "--across"))
+  several, network = len(topology.workers) > 1, cost.Network.of(topology)
+  if args.inside is not None:
+    network = dataclasses.replace(
+        network, inside=cost.preset(args.inside, "--inside"))
+  if args.across is not None:
+    network = dataclasses.replace(
+        network, across=cost.preset(args.across, "--across"))
+    if not several:
+      raise errors.InputError(
+          f"`--across` ({args.across!r}) must come with several --workers: one "
+          "has no links across; leave it out, or give --workers=2.")
   changes = {}
   if args.latency is not None:
     changes["latency_seconds"] = _quantity(
@@ -160,7 +189,7 @@ def _network(args: argparse.Namespace,
         args.bandwidth, "--bandwidth", _BANDWIDTHS, "12GB/s")
   if not changes:
     return network
-  which = "across" if len(topology.workers) > 1 else "inside"
+  which = "across" if several else "inside"
   link = dataclasses.replace(getattr(network, which), name="as given",
                              **changes)
   return dataclasses.replace(network, **{which: link})
@@ -180,7 +209,8 @@ def _bucket(args: argparse.Namespace,
             explanation: explaining.Explanation) -> planning.Bucket:
   buckets, number = explanation.plan.buckets, args.bucket or 0
   if not 0 <= number < len(buckets):
-    raise errors.InputError(
-        f"`--bucket` ({number}) must be one of the plan's {len(buckets)}: "
-        f"from 0 to {len(buckets) - 1}.")
+    rule = (f"one of the plan's {len(buckets):,}: from 0 to "
+            f"{len(buckets) - 1}" if len(buckets) > 1
+            else "0, the plan's only one")
+    raise errors.InputError(f"`--bucket` ({number}) must be {rule}.")
   return buckets[number]

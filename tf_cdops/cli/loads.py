@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from tf_cdops import errors
-from tf_cdops.explaining import plan_costs
 from tf_cdops import spec
+from tf_cdops.explaining import plan_costs
 
 DEFAULT_SIZES = "500x1k,4x16m"
 # Bytes an element, of the types that gradients have.
@@ -19,8 +19,8 @@ DTYPES = {name: plan_costs.ITEMSIZES[name] for name in (
     "complex64", "complex128")}
 # More than any model has; beyond it a number was mistyped.
 _MAX_TENSORS = 100_000
-_MAX_BYTES = 1 << 40
-_ITEM = re.compile(r"(?:(?P<count>\d+)x)?(?P<bytes>[^x]+)", re.IGNORECASE)
+_ITEM = re.compile(r"(?:(?P<count>\d{1,18})x)?(?P<bytes>\d{1,18}[kmg]?)",
+                   re.IGNORECASE)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,21 +94,27 @@ def parse_sizes(text: str, dtype: str = "float32") -> Load:
     if not match:
       raise errors.InputError(
           f"`--sizes` ({text!r}) must be counts and bytes such as "
-          f"{DEFAULT_SIZES}, and {item!r} isn't.")
+          f"{DEFAULT_SIZES}, and {item!r} isn't: both are whole numbers, and "
+          "bytes may end in k, m or g, up to "
+          f"{spec.format_bytes(plan_costs.MOST_BYTES)}.")
     count = int(match["count"] or 1)
     num_bytes = spec.parse_bytes(match["bytes"], "--sizes")
-    elements, rest = divmod(num_bytes, DTYPES[dtype])
-    if rest or not 1 <= num_bytes <= _MAX_BYTES:
-      raise errors.InputError(
-          f"`--sizes` ({text!r}): the bytes of {item!r} must be a multiple of "
-          f"{DTYPES[dtype]}, the size of a {dtype}, and from "
-          f"{DTYPES[dtype]} to {spec.format_bytes(_MAX_BYTES)}.")
     if not 1 <= count <= _MAX_TENSORS - len(sizes):
       raise errors.InputError(
           f"`--sizes` ({text!r}) must be at least 1 and at most "
           f"{_MAX_TENSORS:,} tensors in all.")
-    sizes += [Size((elements,), dtype)] * count
+    sizes += [Size((_elements(num_bytes, dtype, text, item),), dtype)] * count
   return Load(text, tuple(sizes))
+
+
+def _elements(num_bytes: int, dtype: str, text: str, item: str) -> int:
+  elements, rest = divmod(num_bytes, DTYPES[dtype])
+  if rest or not 1 <= num_bytes <= plan_costs.MOST_BYTES:
+    raise errors.InputError(
+        f"`--sizes` ({text!r}): the bytes of {item!r} must be a multiple of "
+        f"{DTYPES[dtype]}, the size of a {dtype}, and from {DTYPES[dtype]} to "
+        f"{spec.format_bytes(plan_costs.MOST_BYTES)}.")
+  return elements
 
 
 def _of_variables(name: str, variables: Iterable[Any],

@@ -1,9 +1,12 @@
 """What commands share in printing: tables, JSON, progress and output files."""
 
 import contextlib
+import errno
 import json
 import os
 import pathlib
+import re
+import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -12,26 +15,55 @@ from tf_cdops import errors
 
 # Wider than any table: output that goes to a file or a pipe isn't cut.
 _UNCUT = 10_000
+# Of text for people, where nothing tells how wide it may be.
+_WIDTH, _LEAST_WIDTH = 100, 60
+# In JSON with indents, a list of numbers has each on a line of its own.
+_NUMBERS = re.compile(r"\[\n\s+([-+.\deE]+(?:,\n\s+[-+.\deE]+)*)\n\s+\]")
+
+
+def width() -> int:
+  """Returns how many columns text may have: the terminal's, up to 100."""
+  columns = shutil.get_terminal_size((_WIDTH, 24)).columns
+  return max(_LEAST_WIDTH, min(_WIDTH, columns))
 
 
 def check_writable(path: str, flag: str) -> None:
-  """Raises if a file can't be written; it is neither made nor emptied.
+  """Raises if a file can't be written; it is neither left nor emptied.
 
   Args:
     path: the file that a command will write when its work is done.
     flag: what named it, such as "--out", for the error.
   """
   where = f"`{flag}` ({path!r})"
-  if not path or os.path.isdir(path):
+  if not path:
+    raise errors.InputError(
+        f"{where} must name a file, and is empty; give a path.")
+  if os.path.isdir(path):
     raise errors.InputError(f"{where} must name a file, not a folder.")
   folder = os.path.dirname(path) or "."
   if not os.path.isdir(folder):
     raise errors.InputError(
         f"{where} must be in a folder that is there; make {folder} first.")
-  target = path if os.path.exists(path) else folder
-  if not os.access(target, os.W_OK):
+  try:
+    _try_to_open(path)
+  except OSError as error:
     raise errors.InputError(
-        f"{where} must be writable, and {target} isn't; name another file.")
+        f"{where} must be writable, and isn't ({error.strerror}); name another "
+        "file.") from None
+
+
+def _try_to_open(path: str) -> None:
+  """Opens a file to add to it; a new one is removed again."""
+  known = os.path.lexists(path)
+  # Some of what isn't a file, a pipe say, waits for a reader when opened.
+  if os.path.exists(path) and not os.path.isfile(path):
+    if not os.access(path, os.W_OK):
+      raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    return
+  with open(path, "ab"):
+    pass
+  if not known:
+    os.remove(path)
 
 
 def write_text(path: str, text: str) -> None:
@@ -54,31 +86,41 @@ def print_json(content: dict[str, Any]) -> None:
 
 
 def _json(content: dict[str, Any]) -> str:
-  return json.dumps(content, indent=2, ensure_ascii=False)
+  text = json.dumps(content, indent=2, ensure_ascii=False)
+  return _NUMBERS.sub(lambda found: f"[{' '.join(found[1].split())}]", text)
 
 
 def table(title: str, columns: Sequence[str],
-          rows: Iterable[Sequence[object]]) -> None:
+          rows: Iterable[Sequence[object]], wrap: int | None = None) -> None:
   """Prints a table on standard output.
 
   Args:
     title: stands above it.
     columns: the headings; one that begins with ">" is aligned to the right.
     rows: the cells, printed as `str` gives them, with no markup.
+    wrap: the most columns of text; if None, the terminal's, and any number
+      where that is none.
   """
   import rich.console
   import rich.table
   import rich.text
   console = rich.console.Console(
-      width=None if sys.stdout.isatty() else _UNCUT)
-  grid = rich.table.Table(title=rich.text.Text(title, style="bold"),
-                          title_justify="left")
-  for column in columns:
+      width=wrap or (None if sys.stdout.isatty() else _UNCUT))
+  grid = rich.table.Table(show_lines=wrap is not None)
+  cells = [[rich.text.Text(str(cell)) for cell in row] for row in rows]
+  for i, column in enumerate(columns):
+    # A name that is broken can't be copied; but in 60 columns all break.
+    names = [len(row[i]) for row in cells] if i == 0 and wrap == _WIDTH else []
     grid.add_column(rich.text.Text(column.removeprefix(">")), overflow="fold",
-                    justify="right" if column.startswith(">") else "left")
-  for row in rows:
-    grid.add_row(*(rich.text.Text(str(cell)) for cell in row))
-  console.print(grid)
+                    justify="right" if column.startswith(">") else "left",
+                    min_width=max(names, default=0))
+  for row in cells:
+    grid.add_row(*row)
+  with console.capture() as drawn:
+    console.print(rich.text.Text(title, style="bold"), soft_wrap=True)
+    console.print(grid)
+  # Not by rich: it would end the program if the reader has seen enough.
+  print(drawn.get(), end="")
 
 
 @contextlib.contextmanager

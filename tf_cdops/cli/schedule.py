@@ -14,7 +14,6 @@ from tf_cdops.fabric import tracing
 
 MOST_DEVICES = 16
 _MOST_SHARDS = 4
-_WIDTH = 100
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,18 +98,20 @@ def of(bucket: planning.Bucket, topology: topology_lib.Topology) -> Schedule:
       bucket.algorithm, shards, small != topology or shards != bucket.shards)
 
 
-def text(schedule: Schedule) -> str:
-  """Returns the steps as text."""
-  several = len(set(schedule.workers)) > 1
+def text(schedule: Schedule, width: int = 100) -> str:
+  """Returns the steps as text, in lines of up to `width` columns."""
+  several, parts = len(set(schedule.workers)) > 1, len(schedule.start[0])
   shards = f"{schedule.shards} shard{'s' * (schedule.shards > 1)}"
-  head = (f"{schedule.algorithm} on {schedule.devices} devices, {shards}: "
-          f"{len(schedule.steps)} steps. "
+  count = len(schedule.steps)
+  head = (f"{schedule.algorithm} on {schedule.devices} "
+          f"device{'s' * (schedule.devices != 1)}, {shards}: {count} "
+          f"step{'s' * (count != 1)}. "
           + ("Fewer devices or shards than asked for, to be legible. "
              if schedule.stands_in else "")
           + ("Devices are worker:device. " if several else "")
-          + f"The vector has {len(schedule.start[0])} parts; 3(2) is part 3, "
+          + f"The vector has {parts} part{'s' * (parts != 1)}; 3(2) is part 3, "
           "summed over 2 replicas.")
-  lines = [textwrap.fill(head, _WIDTH)]
+  lines = [textwrap.fill(head, width)]
   for number, step in enumerate(schedule.steps, 1):
     lines.append("")
     if step.engine:
@@ -121,13 +122,14 @@ def text(schedule: Schedule) -> str:
       lines.append(f"step {number}: {count} transfer{'s' * (count > 1)}"
                    + (f", {crossing} of them between workers" if several
                       else ""))
-      lines.append(_list(
+      lines.append(_list((
           f"{schedule.places[t.source]} → {schedule.places[t.target]}: "
-          f"{_pieces(t.pieces)}" for t in step.transfers))
+          f"{_pieces(t.pieces)}" for t in step.transfers), width))
     if step.sums:
       lines.append("  sums there now are:")
-      lines.append(_list(f"on {schedule.places[place]}: {_pieces(pieces)}"
-                         for place, pieces in step.sums))
+      lines.append(_list((
+          f"on {schedule.places[place]}: {_pieces(pieces)}"
+          for place, pieces in step.sums), width))
   return "\n".join(lines)
 
 
@@ -135,13 +137,13 @@ def _pieces(pieces: Iterable[Piece]) -> str:
   return " ".join(map(str, pieces))
 
 
-def _list(items: Iterable[str]) -> str:
+def _list(items: Iterable[str], width: int) -> str:
   """Joins items in columns of one width, as many as fit."""
   cells = list(items)
-  width = max(map(len, cells)) + 3
-  columns = max(1, (_WIDTH - 4) // width)
+  each = max(map(len, cells)) + 3
+  columns = max(1, (width - 4) // each)
   return "\n".join(
-      "    " + "".join(cell.ljust(width) for cell in cells[i:i + columns])
+      "    " + "".join(cell.ljust(each) for cell in cells[i:i + columns])
       .rstrip() for i in range(0, len(cells), columns))
 
 

@@ -10,6 +10,14 @@ A step in which anything crosses between workers counts as a step across. One
 bucket's steps follow another's, as TensorFlow starts them in turn; loads are
 added up over the batch before the busiest is looked for, because buckets
 overlap. Shards run side by side: their loads add up and their steps don't.
+
+One bucket doesn't overlap with itself: what it sends back waits for the sum.
+So a batch takes no less than any of its buckets takes alone, phase by phase:
+
+    the phase's steps * their latencies
+    + the longer of the busiest device's bytes inside / bandwidth inside
+      and the busiest worker's bytes across / bandwidth across
+
 It is a model: it says which way is better and roughly why; `tf_cdops bench`
 measures.
 
@@ -20,6 +28,7 @@ from each device, whose worker's CPU may do the rest.
 """
 
 import dataclasses
+from collections.abc import Iterable, Sequence
 
 from tf_cdops import errors
 from tf_cdops import topology as topology_lib
@@ -94,16 +103,40 @@ class Time:
     return max(spent, key=lambda name: spent[name])
 
 
-def predict(usage: usage_lib.Usage, network: Network) -> Time:
-  """Returns how long what is used will take."""
-  inside, across = network.inside, network.across
-  slow = usage.slow_steps + (usage.hidden if usage.across else 0)
-  steps = usage.steps + usage.hidden
-  return Time(
-      slow * across.latency_seconds
-      + (steps - slow) * inside.latency_seconds,
-      float(usage.device_loads.max()) / inside.bytes_per_second,
-      float(usage.worker_loads.max()) / across.bytes_per_second)
+def predict(usage: usage_lib.Usage, network: Network,
+            chains: Iterable[Sequence[usage_lib.Usage]] = ()) -> Time:
+  """Returns how long what is used will take.
+
+  Args:
+    usage: of all buckets together.
+    network: the links.
+    chains: for buckets that may take longest alone, their phases.
+  """
+  together = Time(
+      _latency(usage, network),
+      float(usage.device_loads.max()) / network.inside.bytes_per_second,
+      float(usage.worker_loads.max()) / network.across.bytes_per_second)
+  alone = [_alone(phases, network) for phases in chains]
+  return max([together, *alone], key=lambda time: time.total)
+
+
+def _alone(phases: Sequence[usage_lib.Usage], network: Network) -> Time:
+  """How long one bucket takes, each phase of which waits for the last."""
+  latency = inside = across = 0.0
+  for phase in phases:
+    time = predict(phase, network)
+    latency += time.latency
+    if time.inside >= time.across:
+      inside += time.inside
+    else:
+      across += time.across
+  return Time(latency, inside, across)
+
+
+def _latency(usage: usage_lib.Usage, network: Network) -> float:
+  quick = usage.steps + usage.hidden - usage.slow_steps
+  return (usage.slow_steps * network.across.latency_seconds
+          + quick * network.inside.latency_seconds)
 
 
 def least(topology: topology_lib.Topology, num_bytes: int,

@@ -1,21 +1,23 @@
 """Says what a spec will do: which tensors go how, why, and at what cost."""
 
 import dataclasses
+import functools
+import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from tf_cdops import auto_rules
-from tf_cdops.explaining import cost
 from tf_cdops import errors
-from tf_cdops.explaining import wording
-from tf_cdops.explaining import plan_costs
 from tf_cdops import planning
 from tf_cdops import spec as spec_lib
 from tf_cdops import topology as topology_lib
 from tf_cdops.algorithms import hierarchical
 from tf_cdops.algorithms import registry
 from tf_cdops.algorithms import requirements
+from tf_cdops.explaining import cost
+from tf_cdops.explaining import plan_costs
+from tf_cdops.explaining import wording
 
 # Pairs of different algorithms that are compared, where they can run.
 _PAIRS = ("nccl/pscpu", "nccl/rechd", "nccl/xring", "xring/rechd")
@@ -108,40 +110,37 @@ def explain(spec: Any, topology: topology_lib.Topology,
     raise errors.InputError(
         f"`topology` ({topology!r}) must be a Topology; make one with "
         "Topology.grid(workers, devices_per_worker).")
-  tensors = tuple(_size(i, size) for i, size in enumerate(sizes))
+  tensors = _tensors(sizes)
   if not parsed.is_auto:
     for line in parsed:
       requirements.check(hierarchical.find(line.alg), topology,
                          plan_costs.MACHINE)
   costs = plan_costs.PlanCosts(
-      topology, network or cost.Network.of(topology), tensors)
-  plan = costs.plan(parsed, packing)
-  total, parts = costs.of(plan, _reasons(parsed, topology, packing, tensors))
+      topology, network or cost.Network.of(topology), tensors, packing)
+  plan = costs.plan(parsed)
+  parts = costs.parts(plan, _reasons(parsed, topology, packing, tensors))
   return Explanation(
       parsed, topology, costs.network, tensors, plan, parts,
-      costs.way(str(parsed), total),
+      costs.total(str(parsed), plan),
       cost.least(topology, sum(part.num_bytes for part in parts),
                  costs.network),
-      _others(parsed, costs, packing),
-      auto_rules.RULES if parsed.is_auto else ())
+      _others(parsed, costs), auto_rules.RULES if parsed.is_auto else ())
 
 
-def _others(spec: spec_lib.AllReduceSpec, costs: plan_costs.PlanCosts,
-            packing: planning.Packing) -> tuple[plan_costs.Way, ...]:
+def _others(spec: spec_lib.AllReduceSpec,
+            costs: plan_costs.PlanCosts) -> tuple[plan_costs.Way, ...]:
   names = [known.name for known in registry.all_reduce_algorithms()]
   workers = costs.topology.workers
   if len(costs.topology.devices) == 1:
     return ()
   if len(workers) > 1 and max(map(len, workers)) > 1:
     names += [f"{name}/{name}" for name in names] + list(_PAIRS)
-  ways = []
-  for name in [spec_lib.AUTO, *names]:
-    if name == str(spec) or (name != spec_lib.AUTO
-                             and not plan_costs.can_run(name, costs.topology)):
-      continue
-    total, _ = costs.of(costs.plan(spec_lib.parse(name), packing),
-                        work=plan_costs.COMPARED_WORK)
-    ways.append(costs.way(name, total))
+  ways = costs.totals(
+      name for name in names
+      if name != str(spec) and plan_costs.can_run(name, costs.topology))
+  if not spec.is_auto:
+    ways.append(costs.total(
+        spec_lib.AUTO, costs.plan(spec_lib.parse(spec_lib.AUTO))))
   return tuple(sorted(ways, key=lambda way: way.time.total))
 
 
@@ -151,43 +150,80 @@ def _reasons(spec: spec_lib.AllReduceSpec, topology: topology_lib.Topology,
   """Returns a function that says why a bucket goes the way it goes."""
   nccl = plan_costs.has_nccl(topology)
 
-  def why(bucket: planning.Bucket) -> str:
-    num_bytes = sizes[bucket.tensors[0]].num_bytes
-    packs = packing.wanted and len(bucket.tensors) > 1
-    asked = "; packed as asked" if packs else ""
+  @functools.cache
+  def reason(num_bytes: int) -> str:
     if spec.is_auto:
-      return auto_rules.rule_for(num_bytes, topology, nccl).why + asked
+      return auto_rules.rule_for(num_bytes, topology, nccl).why
     line = spec.index(spec.line_for(num_bytes))
     if len(spec) == 1:
-      return "the spec has it for every size" + asked
+      return "the spec has it for every size"
     text = spec_lib.format_bytes
     if line == 0:
-      return f"tensors of up to {text(spec[0].limit)}" + asked
+      return f"tensors of up to {text(spec[0].limit)}"
     above = f"tensors over {text(spec[line - 1].limit)}"
     if line == len(spec) - 1:
-      return above + asked
-    return f"{above}, up to {text(spec[line].limit)}" + asked
+      return above
+    return f"{above}, up to {text(spec[line].limit)}"
+
+  def why(bucket: planning.Bucket) -> str:
+    packs = packing.wanted and len(bucket.tensors) > 1
+    return (reason(sizes[bucket.tensors[0]].num_bytes or 0)
+            + "; packed as asked" * packs)
 
   return why
 
 
-def _size(position: int, given: Any) -> planning.TensorSize:
-  where = f"`sizes[{position}]` ({given!r})"
-  if isinstance(given, int) and not isinstance(given, bool):
-    if given < 0 or given % 4:
-      raise errors.InputError(
-          f"{where} must be the bytes of a float32 tensor, a multiple of 4; "
-          "give (shape, dtype) for another type.")
-    return planning.TensorSize("float32", given)
-  try:
-    shape, dtype = given
-    elements = math.prod(int(dimension) for dimension in shape)
-  except (TypeError, ValueError):
+def _tensors(sizes: Iterable[Any]) -> tuple[planning.TensorSize, ...]:
+  if isinstance(sizes, str) or not isinstance(sizes, Iterable):
     raise errors.InputError(
-        f"{where} must be a number of bytes, or a pair of a known shape and a "
-        "dtype, such as ((3, 3, 64), 'float32').") from None
-  name = str(getattr(dtype, "name", dtype))
-  return planning.TensorSize(name, elements * plan_costs.itemsize(name, where))
+        f"`sizes` ({sizes!r}) must be a list with the bytes, or the (shape, "
+        "dtype), of each tensor, such as [1024, 4 << 20].")
+  tensors = tuple(map(_size, sizes, itertools.count()))
+  if not tensors:
+    raise errors.InputError(
+        "`sizes` ([]) must have at least one tensor; give its bytes, such as "
+        "[1024].")
+  return tensors
+
+
+def _size(given: Any, position: int) -> planning.TensorSize:
+  if isinstance(given, int) and not isinstance(given, bool):
+    name, num_bytes = "float32", given
+    if given < 0 or given % 4:
+      raise _wrong(given, position, (
+          "the bytes of a float32 tensor, a multiple of 4; give (shape, dtype) "
+          "for another type"))
+  else:
+    try:
+      shape, dtype = given
+      elements = _product(shape)
+    except (TypeError, ValueError, OverflowError):
+      raise _wrong(given, position, (
+          "a number of bytes, or a pair of a known shape and a dtype, such as "
+          "((3, 3, 64), 'float32')")) from None
+    name = str(getattr(dtype, "name", dtype))
+    if name not in plan_costs.ITEMSIZES:
+      near = errors.did_you_mean(name, plan_costs.ITEMSIZES)
+      raise _wrong(given, position, (
+          f"of a dtype of numbers, and {name!r} isn't one{near and '.'}{near}"))
+    num_bytes = elements * plan_costs.ITEMSIZES[name]
+  if num_bytes > plan_costs.MOST_BYTES:
+    most = spec_lib.format_bytes(plan_costs.MOST_BYTES)
+    raise _wrong(given, position, f"at most {most} bytes; cut it in several")
+  return planning.TensorSize(name, num_bytes)
+
+
+def _product(shape: Iterable[Any]) -> int:
+  dimensions = [int(dimension) for dimension in shape]
+  if min(dimensions, default=0) < 0:
+    raise ValueError("a dimension that isn't known")
+  return math.prod(dimensions)
+
+
+def _wrong(given: Any, position: int, rule: str) -> errors.InputError:
+  end = "" if rule.endswith("?") else "."
+  return errors.InputError(
+      f"`sizes[{position}]` ({given!r}) must be {rule}{end}")
 
 
 def _timed(part: plan_costs.Part | plan_costs.Way) -> dict[str, Any]:

@@ -1,47 +1,63 @@
-"""Writes an explanation for people, as plain text of 100 columns."""
+"""Writes an explanation for people, as plain text."""
 
 import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tf_cdops.explaining import cost
 from tf_cdops import spec as spec_lib
+from tf_cdops.explaining import cost
+from tf_cdops.explaining import text_table
 
 if TYPE_CHECKING:
   from tf_cdops.explaining import explanation
+  from tf_cdops.explaining import plan_costs
 
-_WIDTH = 100
+WIDTH = 100
 _MOST_OTHERS = 12
 _MARKS = {"exact": "", "traced": "", "modelled": "*", "extrapolated": "~"}
 
 
-def report(e: "explanation.Explanation") -> str:
-  """Returns the report."""
+def report(e: "explanation.Explanation", width: int = WIDTH) -> str:
+  """Returns the report, in lines of up to `width` columns."""
   if len(e.topology.devices) == 1:
-    return f"{_heading(e)}\n\nOne device alone has nothing to send."
-  sections = [_heading(e), _parts(e), _total(e), _others(e)]
+    return f"{_heading(e, width)}\n\nOne device alone has nothing to send."
+  if not e.num_bytes:
+    return f"{_heading(e, width)}\n\nThere is nothing to send."
+  sections = [_heading(e, width), _parts(e, width), _total(e, width),
+              _others(e, width)]
   if e.rules:
-    sections.append(_rules(e))
+    sections.append(_rules(e, width))
   return "\n\n".join(sections)
 
 
 def num_bytes(number: float) -> str:
   """Returns a size for people: 1.5 MiB."""
-  for unit in ("bytes", "KiB", "MiB", "GiB", "TiB"):
-    if number < 1024 or unit == "TiB":
-      break
+  if number < 1024:
+    return f"{number:,.0f} byte{'s' * (number != 1)}"
+  for unit in ("KiB", "MiB", "GiB", "TiB"):
     number /= 1024
-  return f"{number:,.0f} {unit}" if (
-      unit == "bytes" or number >= 100) else f"{number:.3g} {unit}"
+    if number < 999.5:
+      return f"{number:.3g} {unit}"
+  return f"{number:,.0f} TiB"
 
 
 def seconds(number: float) -> str:
   """Returns a duration for people: 1.5 ms."""
-  for unit, size in (("s", 1), ("ms", 1e-3), ("µs", 1e-6)):
-    if number >= size:
-      return f"{number / size:.3g} {unit}" if number < 1000 else (
-          f"{number:,.0f} s")
-  return f"{number / 1e-6:.2g} µs"
+  if number and number < 1e-11:
+    return "< 0.01 ns"
+  for unit, size in (("ns", 1e-9), ("µs", 1e-6), ("ms", 1e-3), ("s", 1)):
+    if number and number / size < 999.5:
+      return f"{number / size:.3g} {unit}"
+  return f"{number:,.0f} s"
+
+
+def times(e: "explanation.Explanation", subject: str = "this") -> str:
+  """Returns how far the prediction is from the least, in words."""
+  ratio = e.total.time.total / e.least.total if e.least.total else 1
+  if ratio < 1.005:
+    return f"{subject} is as quick"
+  number = f"{ratio:.3g}" if ratio < 999.5 else f"{ratio:,.0f}"
+  return f"{subject} takes {number} times as long"
 
 
 def devices(e: "explanation.Explanation") -> str:
@@ -73,45 +89,25 @@ def ranges(numbers: Sequence[int], most: int = 4) -> str:
   return ", ".join(texts[:most] + ["…"] * (len(texts) > most))
 
 
-def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-  """Returns aligned columns; a heading that begins with ">" is at the right.
-
-  The last column is wrapped to what is left of the width.
-  """
-  right = [column.startswith(">") for column in columns]
-  heads = [column.removeprefix(">") for column in columns]
-  widths = [max(map(len, cells)) for cells in zip(heads, *rows, strict=True)]
-  left = max(20, _WIDTH - sum(w + 2 for w in widths[:-1]))
-  lines = []
-  rule = ["-" * w for w in (*widths[:-1], min(widths[-1], left))]
-  for row in [heads, rule, *rows]:
-    *cells, last = row
-    start = "".join(
-        (cell.rjust(w) if r else cell.ljust(w)) + "  "
-        for cell, w, r in zip(cells, widths, right, strict=False))
-    wrapped = textwrap.wrap(last, left, break_long_words=False) or [""]
-    if right[-1]:
-      wrapped = [text.rjust(min(widths[-1], left)) for text in wrapped]
-    lines.append((start + wrapped[0]).rstrip())
-    lines += [" " * len(start) + text for text in wrapped[1:]]
-  return "\n".join(lines)
-
-
-def _heading(e: "explanation.Explanation") -> str:
+def _heading(e: "explanation.Explanation", width: int) -> str:
   several = len(e.topology.workers) > 1
   links = f"{link(e.network.inside)} inside a worker"
   if several:
     links = (f"{link(e.network.inside)} inside workers, "
              f"{link(e.network.across)} across")
   return "\n".join([
-      f"all_reduce_spec  {e.spec}",
-      f"devices          {devices(e)}",
-      f"links            {links}",
-      f"tensors          {len(e.sizes):,}, {num_bytes(e.num_bytes)} on each "
-      "replica"])
+      _field("all_reduce_spec", str(e.spec), width),
+      _field("devices", devices(e), width), _field("links", links, width),
+      _field("tensors", f"{len(e.sizes):,}, {num_bytes(e.num_bytes)} on each "
+             "replica", width)])
 
 
-def _parts(e: "explanation.Explanation") -> str:
+def _field(name: str, text: str, width: int) -> str:
+  return textwrap.fill(text, width, initial_indent=name.ljust(17),
+                       subsequent_indent=" " * 17, break_long_words=False)
+
+
+def _parts(e: "explanation.Explanation", width: int) -> str:
   several = len(e.topology.workers) > 1
   columns = ["algorithm", ">shards", ">tensors", ">buckets", ">bytes",
              ">steps", ">moved inside"]
@@ -123,17 +119,28 @@ def _parts(e: "explanation.Explanation") -> str:
     rows.append([
         part.algorithm, str(part.shards), f"{len(part.tensors):,}",
         f"{part.buckets:,}" + " packed" * part.packed,
-        num_bytes(part.num_bytes), str(part.steps), *moved,
-        seconds(part.time.total)])
-  lines = [table([*columns, ">time"], rows)]
-  for part in e.parts:
-    lines.append(_wrapped(
-        f"{part.algorithm}: {part.why}. Tensors {ranges(part.tensors)}, "
-        + (f"{num_bytes(part.smallest)} " if part.smallest == part.largest
-           else f"{num_bytes(part.smallest)} to {num_bytes(part.largest)} ")
-        + ("a pack." if part.packed else "each.") + basis(part.basis)))
-  return "\n".join(["The plan, in the order in which it is sent:", "",
-                    *lines]) if rows else "There is nothing to send."
+        num_bytes(part.num_bytes), f"{part.steps:,}", *moved,
+        _MARKS[part.basis] + seconds(part.time.total)])
+  lines = ["The plan, in the order in which it is sent:", "",
+           text_table.draw([*columns, ">time"], rows, width,
+                           (">shards", ">moved inside", ">buckets", ">steps"))]
+  lines += [_wrapped(_about(part), width) for part in e.parts]
+  if len(e.parts) > 1:
+    lines.append(_wrapped(OVERLAP, width))
+  return "\n".join(lines)
+
+
+OVERLAP = ("Parts share the links and overlap, so all of them may take less "
+           "than their times added up.")
+
+
+def _about(part: "plan_costs.Part") -> str:
+  one, size = len(part.tensors) == 1, num_bytes(part.largest)
+  if part.smallest != part.largest:
+    size = f"{num_bytes(part.smallest)} to {size}"
+  each = " a pack" if part.packed else "" if one else " each"
+  return (f"{part.algorithm}: {part.why}. Tensor{'s' * (not one)} "
+          f"{ranges(part.tensors)}, {size}{each}.{basis(part.basis)}")
 
 
 def basis(name: str) -> str:
@@ -146,21 +153,20 @@ def basis(name: str) -> str:
   }[name]
 
 
-def _total(e: "explanation.Explanation") -> str:
+def _total(e: "explanation.Explanation", width: int) -> str:
   time, several = e.total.time, len(e.topology.workers) > 1
   spent = [f"{seconds(time.latency)} waiting for steps",
            f"{seconds(time.inside)} on links inside"]
   spent += [f"{seconds(time.across)} on links across"] if several else []
-  ratio = time.total / e.least.total if e.least.total else 1
   return "\n".join([
-      f"predicted        {seconds(time.total)}: {', '.join(spent)}",
-      f"lower bound      {seconds(e.least.total)}: no all-reduce of these "
-      f"bytes can be quicker; this is {ratio:.3g} times as long",
-      "                 A model, to compare ways with: measure with "
-      "`tf_cdops bench`."])
+      _field("predicted", f"{seconds(time.total)}: {', '.join(spent)}", width),
+      _field("lower bound", f"{seconds(e.least.total)}: no all-reduce of these "
+             f"bytes can be quicker; {times(e)}", width),
+      _field("", "A model, to compare ways with: measure with `tf_cdops "
+             "bench`.", width)])
 
 
-def _others(e: "explanation.Explanation") -> str:
+def _others(e: "explanation.Explanation", width: int) -> str:
   several = len(e.topology.workers) > 1
   ways = sorted([e.total, *e.others], key=lambda way: way.time.total)
   shown = ways[:_MOST_OTHERS]
@@ -173,15 +179,18 @@ def _others(e: "explanation.Explanation") -> str:
         ("> " if way is e.total else "  ") + way.spec,
         _MARKS[way.basis] + seconds(way.time.total), f"{way.steps:,}", *moved,
         way.time.mostly])
-  columns = ["  spec", ">time", ">steps", ">moved inside",
-             *[">moved across"] * several, "mostly spent on"]
+  columns = ["  spec", ">time", ">steps", ">inside", *[">across"] * several,
+             "mostly spent on"]
+  drawn = text_table.draw(columns, rows, width, (
+      ">inside", ">steps", ">across", "mostly spent on"))
   left_out = len(ways) - len(shown)
   end = f"\n  … and {left_out} slower" if left_out > 0 else ""
   for mark, meaning in (("*", "modelled as a ring"), ("~", "extrapolated")):
     if any(_MARKS[way.basis] == mark for way in shown):
       end += f"\n  {mark} {meaning}"
-  return ("The same tensors by each algorithm that can run on such devices"
-          f"{_nccl(e)}:\n\n{table(columns, rows)}{end}")
+  title = textwrap.fill("The same tensors by each algorithm that can run on "
+                        "such devices, with the bytes moved:", width)
+  return f"{title}{_nccl(e)}\n\n{drawn}{end}"
 
 
 def _nccl(e: "explanation.Explanation") -> str:
@@ -191,14 +200,15 @@ def _nccl(e: "explanation.Explanation") -> str:
           if any("nccl" in name for name in names) else "")
 
 
-def _rules(e: "explanation.Explanation") -> str:
+def _rules(e: "explanation.Explanation", width: int) -> str:
   rows = [[rule.where, "any size" if rule.limit is None else
            f"up to {spec_lib.format_bytes(rule.limit)}", rule.algorithm,
            "yes" if rule.pack else "no", rule.why] for rule in e.rules]
   return ("The rules of auto, of which the first that fits is taken:\n\n"
-          + table(["where", "tensors", "algorithm", "packed", "why"], rows))
+          + text_table.draw(["where", "tensors", "algorithm", "packed", "why"],
+                            rows, width, ("packed",)))
 
 
-def _wrapped(text: str) -> str:
-  return textwrap.fill(text, _WIDTH, initial_indent="  ",
+def _wrapped(text: str, width: int) -> str:
+  return textwrap.fill(text, width, initial_indent="  ",
                        subsequent_indent="    ")

@@ -1,19 +1,21 @@
 """Draws which sizes go which way, and how long each way takes, as SVG."""
 
 import collections
+import functools
 import html
 import itertools
 import math
 from typing import NamedTuple
 
 from tf_cdops import auto_rules
-from tf_cdops.explaining import cost
 from tf_cdops import explaining
-from tf_cdops.explaining import wording
-from tf_cdops.explaining import plan_costs
 from tf_cdops import spec as spec_lib
-from tf_cdops.explaining import usage
 from tf_cdops.algorithms import hierarchical
+from tf_cdops.explaining import cost
+from tf_cdops.explaining import counting
+from tf_cdops.explaining import plan_costs
+from tf_cdops.explaining import usage
+from tf_cdops.explaining import wording
 
 _WIDTH, _HEIGHT = 960, 400
 _LEFT, _RIGHT, _TOP, _BOTTOM = 62, 12, 30, 96
@@ -84,9 +86,12 @@ class Chart:
     for i in range(steps + 1):
       size = self._low * (self._high / self._low) ** (i / steps)
       elements = max(1, round(size / 4))
-      used = usage.of_all_reduce(algorithm, self._e.topology, elements, 4,
-                                 int(shards or 1))
-      points.append((size, cost.predict(used, self._e.network).total))
+      phases = counting.phases_of(algorithm, self._e.topology, elements, 4,
+                                  int(shards or 1))
+      used = functools.reduce(usage.Usage.after, phases,
+                              usage.none(self._e.topology))
+      points.append(
+          (size, cost.predict(used, self._e.network, [phases]).total))
     return points
 
   def _x(self, size: float) -> float:

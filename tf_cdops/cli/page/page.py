@@ -3,13 +3,13 @@
 import html as html_lib
 
 from tf_cdops import explaining
-from tf_cdops.explaining import wording
-from tf_cdops.explaining import plan_costs
 from tf_cdops import planning
+from tf_cdops.cli import schedule
 from tf_cdops.cli.page import chart
 from tf_cdops.cli.page import drawing
 from tf_cdops.cli.page import style
-from tf_cdops.cli import schedule
+from tf_cdops.explaining import plan_costs
+from tf_cdops.explaining import wording
 
 _MOST_SCHEDULES = 3
 _MOST_WAYS = 14
@@ -34,12 +34,11 @@ def html(e: explaining.Explanation, load: str,
 
 def _header(e: explaining.Explanation, load: str) -> str:
   several = len(e.topology.workers) > 1
-  ratio = e.total.time.total / e.least.total if e.least.total else 1
   cards = [
       ("predicted", _seconds(e.total.time.total),
        f"mostly spent on {e.total.time.mostly}"),
       ("lower bound", _seconds(e.least.total),
-       f"the prediction is {ratio:.3g} times as long"),
+       wording.times(e, "the prediction")),
       ("moved inside workers", _bytes(e.total.inside),
        wording.link(e.network.inside))]
   if several:
@@ -48,7 +47,7 @@ def _header(e: explaining.Explanation, load: str) -> str:
   return (
       f"<h1><code>{_text(str(e.spec))}</code></h1>"
       f"<p class='lead'>{_text(wording.devices(e))} all-reduce "
-      f"{len(e.sizes):,} tensors of {_text(load)}, "
+      f"{len(e.sizes):,} tensor{'s' * (len(e.sizes) != 1)} of {_text(load)}, "
       f"{_bytes(e.num_bytes)} on each replica.</p><div class='cards'>"
       + "".join(f"<div><span>{_text(name)}</span><b>{_text(value)}</b>"
                 f"<small>{_text(note)}</small></div>"
@@ -70,12 +69,13 @@ def _plan(e: explaining.Explanation) -> str:
     sent = f"{part.buckets:,}" + " packed" * part.packed
     rows.append([
         part.algorithm, str(part.shards), f"{len(part.tensors):,}", sent,
-        _bytes(part.num_bytes), str(part.steps), _bytes(part.inside),
+        _bytes(part.num_bytes), f"{part.steps:,}", _bytes(part.inside),
         *[_bytes(part.across)] * several, _seconds(part.time.total),
         f"{part.why}.{wording.basis(part.basis)}"])
+  overlap = f" {wording.OVERLAP}" if len(rows) > 1 else ""
   return (f"<section><h2>The plan</h2>{_table(heads, rows)}<p class='note'>In "
           "the order in which it is sent. Times are predicted, to "
-          "compare ways with.</p></section>")
+          f"compare ways with.{overlap}</p></section>")
 
 
 def _table(heads: list[str], rows: list[list[str]]) -> str:
