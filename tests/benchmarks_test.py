@@ -175,10 +175,11 @@ class ChildrenTest(absltest.TestCase):
     found = cells.Measured.from_dict(answer)
     self.assertEqual((found.cell, found.notes), (cell, ()))
     self.assertEqual([r.family for r in found.results],
-                     [cells.OURS, *[cells.TENSORFLOW] * 4, cells.FLOOR])
+                     [cells.OURS, *[cells.TENSORFLOW] * 4, cells.FLOOR,
+                      cells.NOTHING])
     for one in found.results:
       self.assertEqual((one.samples, one.wrong), (2, 0))
-      self.assertGreater(one.nodes, 0)
+      self.assertEqual(one.nodes > 0, one.family != cells.NOTHING)
       self.assertGreater(one.median, 0)
 
   def test_what_goes_wrong(self):

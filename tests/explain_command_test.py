@@ -3,9 +3,7 @@
 import contextlib
 import io
 import json
-import os
 import pathlib
-import unittest.mock
 
 from absl.testing import absltest
 from absl.testing import parameterized
@@ -21,8 +19,8 @@ from tf_cdops.cli import schedule
 workers_of = all_reduce_contract.workers_of
 
 
-def run(*args: str):
-  return python_process.run("-m", "tf_cdops", "explain", *args)
+def run(*args: str, **kwargs: str):
+  return python_process.run("-m", "tf_cdops", "explain", *args, **kwargs)
 
 
 class ExplainTest(parameterized.TestCase):
@@ -87,8 +85,7 @@ class ExplainTest(parameterized.TestCase):
     self.assertNotIn("Try --devices", done.stdout)
 
   def test_columns(self):
-    with unittest.mock.patch.dict(os.environ, COLUMNS="60"):
-      done = run("--devices=4", "--workers=2", "--schedule")
+    done = run("--devices=4", "--workers=2", "--schedule", columns="60")
     self.assertLessEqual(max(map(len, done.stdout.splitlines())), 60)
 
   def test_html(self):

@@ -12,11 +12,23 @@ ROOT = pathlib.Path(tf_cdops.__file__).resolve().parents[1]
 _TIMEOUT = 240
 
 
-def run(*args: str, first_on_path: tuple[str, ...] = ()
-        ) -> subprocess.CompletedProcess[str]:
-  """Runs `python args` with this process's modules, and others before them."""
+def run(*args: str, first_on_path: tuple[str, ...] = (),
+        columns: str | None = None) -> subprocess.CompletedProcess[str]:
+  """Runs `python args` with this process's modules, and others before them.
+
+  Args:
+    *args: what Python is given.
+    first_on_path: folders to look for modules in first.
+    columns: a terminal's width; pytest's own isn't passed on.
+
+  Returns:
+    What it did.
+  """
   path = [*first_on_path, str(ROOT), *filter(None, sys.path)]
   env = os.environ | {"PYTHONPATH": os.pathsep.join(path)}
+  env.pop("COLUMNS", None)
+  if columns is not None:
+    env["COLUMNS"] = columns
   return _run([sys.executable, *args], env)
 
 
