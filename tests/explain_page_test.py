@@ -13,7 +13,7 @@ from absl.testing import parameterized
 from tests import all_reduce_contract
 
 from tf_cdops import explaining
-from tf_cdops.cli.page import page
+from tf_cdops.cli.page import writing
 
 workers_of = all_reduce_contract.workers_of
 _SIZES = [1024] * 50 + [65536] * 7 + [16 << 20] * 2
@@ -47,7 +47,7 @@ document.body.dataset.seen = JSON.stringify({
 
 def html_of(spec: str, *sizes: int, load: str = "a test", kind: str = "GPU"):
   e = explaining.explain(spec, workers_of(*sizes, kind=kind), _SIZES)
-  return page.html(e, load, e.plan.buckets[0])
+  return writing.html(e, load, e.plan.buckets[0])
 
 
 class PageTest(parameterized.TestCase):

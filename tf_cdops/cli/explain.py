@@ -28,7 +28,7 @@ from tf_cdops import topology as topology_lib
 from tf_cdops.cli import loads
 from tf_cdops.cli import output
 from tf_cdops.cli import schedule
-from tf_cdops.cli.page import page
+from tf_cdops.cli.page import writing
 from tf_cdops.explaining import cost
 from tf_cdops.explaining import wording
 
@@ -96,7 +96,7 @@ def run(args: argparse.Namespace) -> int:
   steps = (schedule.of(bucket, topology)
            if args.schedule or args.bucket is not None else None)
   if args.html is not None:
-    output.write_text(args.html, page.html(explanation, load.name, bucket))
+    output.write_text(args.html, writing.html(explanation, load.name, bucket))
   if args.json:
     output.print_json(
         explanation.to_dict() | {"load": load.name}
