@@ -36,7 +36,7 @@ pytest: $(VENV)/.dev chromium
 bazel: $(VENV)/.dev
 	third_party/bazel/test.sh $(VENV)
 
-bench: $(VENV)/.dev  # About a quarter of an hour; leave the machine alone.
+bench: $(VENV)/.dev  # The better part of an hour; leave the machine alone.
 	$(VENV)/bin/python benchmarks/suite.py
 
 test-oldest: $(OLDEST)/.dev

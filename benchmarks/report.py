@@ -20,10 +20,10 @@ Times of two runs can't be compared; ratios within one can: the contenders of a
 cell take turns, step by step, and the figure is the median. Build time and
 nodes are those of the `batch_reduce_to` call alone; it is built twice, and the
 quicker counts (once where that takes over 3 s), after a tiny one that pays for
-imports and caches. The floor is a bare AddN over the same bytes, in one place:
-memory can't be read any faster. "Read and use alone" is a step that reads the
-inputs and uses an element of each, as every step does, but reduces nothing: no
-all-reduce can bring a step below it."""
+imports and caches. The floor is a bare AddN over the same bytes, in one place;
+spreading the sums over devices can be quicker (NOTES.md). "Read and use alone"
+is a step that reads the inputs and uses an element of each, as every step
+does, but reduces nothing: no all-reduce can bring a step below it."""
 
 _WORKERS = """\
 Each worker is a process on this machine with one CPU device. Ours, and

@@ -126,7 +126,11 @@ def _gloo(cell: cells.Cell, stack: contextlib.ExitStack,
 
 
 def _free_ports(count: int) -> list[int]:
-  """Returns ports that were free a moment ago."""
+  """Returns ports that were free a moment ago.
+
+  As LocalCluster does; but importing that would load TensorFlow, and this
+  process must have no threads when it enters a network of its own.
+  """
   with contextlib.ExitStack() as stack:
     sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
     for each in sockets:

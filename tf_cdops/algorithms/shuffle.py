@@ -66,9 +66,9 @@ def register(name: str, turn: Callable[[base.Group], str],
     moved: 2sn in all.
     busiest device: the one that sums, sn in and sn out.
     needs: {", ".join(sorted(needs.get("device_types", ()))) or "any"} devices.
-  Each shard, and each bucket, is summed in the next place in turn, so the
-  load of a batch spreads over all of them. The fewest steps there can be;
-  the sum is in the order of replicas.
+  Each shard is summed in the next place in turn, and buckets begin with the
+  place that has the least to do, so the load of a batch spreads over all of
+  them. The fewest steps there can be; the sum is in the order of replicas.
 
   Reference: Li et al., "Scaling distributed machine learning with the
   parameter server", 2014.

@@ -187,17 +187,10 @@ def _compare(args: argparse.Namespace,
         if contender.ours:
           raise
         outcome.notes.append(
-            f"{contender.name} can't run here: {_brief(error)}")
+            f"{contender.name} can't run here: {output.brief(error)}")
       advance()
     if inputs.site.is_local:
       compared.add(steps.build_floor(inputs, args.eager))
     compared.run(args.steps, after_each=advance)
   finally:  # An interrupt too: what there is, is worth showing.
     outcome.results += compared.results()
-
-
-def _brief(error: Exception) -> str:
-  """Returns the line of TensorFlow's message that has the reason: the last."""
-  lines = [line.strip() for line in str(error).splitlines()]
-  said = [line for line in lines if line and not line.startswith("[[")]
-  return said[-1] if said else type(error).__name__

@@ -90,6 +90,13 @@ def _json(content: dict[str, Any]) -> str:
   return _NUMBERS.sub(lambda found: f"[{' '.join(found[1].split())}]", text)
 
 
+def brief(error: Exception) -> str:
+  """Returns the line of TensorFlow's message that has the reason: the last."""
+  lines = [line.strip() for line in str(error).splitlines()]
+  said = [line for line in lines if line and not line.startswith("[[")]
+  return said[-1] if said else type(error).__name__
+
+
 def table(title: str, columns: Sequence[str],
           rows: Iterable[Sequence[object]], wrap: int | None = None) -> None:
   """Prints a table on standard output.

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from tf_cdops import errors
 from tf_cdops import version
 from tf_cdops.cli import loads
+from tf_cdops.cli import output
 from tf_cdops.cli import site_flags
 from tf_cdops.cli import trial_process
 
@@ -68,10 +69,9 @@ def _try(algorithm: "registry.Algorithm",
     wrong = steps.count_wrong(step, inputs)
     seconds = time.perf_counter() - started
   except Exception as error:  # A registered algorithm may raise anything.
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return trial_process.Trial(
         name, trial_process.FAILED,
-        f"{type(error).__name__}: {lines[-1] if lines else ''}")
+        f"{type(error).__name__}: {output.brief(error)}")
   if wrong:
     return trial_process.Trial(
         name, trial_process.WRONG, f"{wrong} elements aren't the exact sum; "

@@ -44,10 +44,9 @@ class Link:
   bytes_per_second: float
 
 
-# Orders of magnitude, of what one TensorFlow transfer sees. Bandwidths: makers'
-# data sheets (NVLink 3, PCI Express 4 x16, Ethernet and InfiniBand line rates)
-# less about a fifth. Latencies: NCCL's tuning tables and what gRPC over
-# kernel TCP commonly takes.
+# Orders of magnitude, set by hand and measured nowhere: about four fifths of
+# what such links are sold as, and latencies as TensorFlow's transfers may see
+# them. A user's own numbers are better.
 PRESETS = {link.name: link for link in (
     Link("nvlink", 5e-6, 200e9),
     Link("pcie", 10e-6, 20e9),

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 WIDTH = 100
 _MOST_OTHERS = 12
+OVERLAP = ("Parts share the links and overlap, so all of them may take less "
+           "than their times added up.")
 _MARKS = {"exact": "", "traced": "", "modelled": "*", "extrapolated": "~"}
 
 
@@ -128,10 +130,6 @@ def _parts(e: "explanation.Explanation", width: int) -> str:
   if len(e.parts) > 1:
     lines.append(_wrapped(OVERLAP, width))
   return "\n".join(lines)
-
-
-OVERLAP = ("Parts share the links and overlap, so all of them may take less "
-           "than their times added up.")
 
 
 def _about(part: "plan_costs.Part") -> str:

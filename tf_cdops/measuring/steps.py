@@ -68,7 +68,9 @@ def build(contender: contenders.Contender, inputs: exact_inputs.Inputs,
 def build_floor(inputs: exact_inputs.Inputs, eager: bool = False) -> Step:
   """Builds a step that adds the same bytes up in one place and no more.
 
-  Memory can't be read any faster: no all-reduce on one machine's CPU beats it.
+  What a simple program would do. An all-reduce that spreads its sums over the
+  devices can be quicker: TensorFlow slows large sums down where it expects a
+  device to run out of memory.
   """
   home = inputs.site.devices[0]
 
@@ -137,7 +139,6 @@ def _graph_step(name: str, ours: bool, reduce: _Reduce,
 
 
 def read(inputs: exact_inputs.Inputs) -> _Values:
-  """Returns, for each tensor, every device's value of it."""
   """Reads the variables, each by one op that says on which device it is.
 
   An all-reduce goes by that. Of tf.Variable's methods, `value` drops the
