@@ -494,6 +494,25 @@ class GraphAgreesWithTraceTest(AlgorithmTestCase):
            for link, elements in trace.links().items()},
           f"{count} devices, {workers} workers, {shape}, {shards} shards")
 
+  @parameterized.product(
+      name=("ps/ps", "xring", "rechd", "ps", "pscpu/pscpu", "pscpu/xring",
+            "xring/rechd"), shards=(1, 2))
+  def test_bytes_between_workers_are_those_of_explain(self, name, shards):
+    for count, workers in ((4, 2), (3, 3), (8, 2), (7, 3)):
+      topology = topology_of(count, workers)
+      graph, sources = traced(name, topology, (10, 10), shards)
+      worker_of = {topology.devices[rank]: number
+                   for number, ranks in enumerate(topology.workers)
+                   for rank in ranks}
+      counted = sum(
+          num_bytes for (source, target), num_bytes
+          in bytes_between_devices(graph, sources).items()
+          if worker_of[source] != worker_of[target])
+      explained = tf_cdops.explain(
+          [(name, shards)], topology, [((10, 10), "float64")])
+      self.assertEqual(counted, explained.total.across, topology)
+      self.assertGreater(counted, 0)
+
   def test_counts_each_tensor_once_for_each_device(self):
     first, second, third = virtual_devices.names(3)
     with tf.Graph().as_default() as graph:
