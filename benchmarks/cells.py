@@ -43,6 +43,8 @@ class Result:
     median: seconds of a step.
     p99: seconds of the slowest but one in a hundred.
     samples: how many steps were timed.
+    low: of the median's interval, with a confidence of 95%.
+    high: likewise.
     wrong: elements, over all devices, that weren't the exact sum.
     build_seconds: of the all-reduce alone; 0 where there is no such thing.
     nodes: in the graph, of the all-reduce alone.
@@ -54,6 +56,8 @@ class Result:
   median: float
   p99: float
   samples: int
+  low: float
+  high: float
   wrong: int
   build_seconds: float = 0.0
   nodes: int = 0

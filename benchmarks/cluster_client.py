@@ -29,16 +29,21 @@ def build(load: str, workers: int) -> dict[str, Any]:
   one_device = contenders.Contender(
       "TF ReductionToOneDevice, in one graph", False,
       tf.distribute.ReductionToOneDevice)
-  built = []
-  for contender in (*map(contenders.of_spec, _SPECS), one_device):
-    step = steps.build(contender, inputs)
-    _steps[step.name] = step
-    built.append({
-        "contender": step.name,
-        "family": cells.OURS if step.ours else cells.EXTRA,
-        "wrong": steps.count_wrong(step, inputs),
-        "build_seconds": step.build_seconds, "nodes": step.nodes})
-  return {"contenders": built}
+  field = [steps.build(contender, inputs)
+           for contender in (*map(contenders.of_spec, _SPECS), one_device)]
+  nothing = steps.build_nothing(inputs)
+  _steps.update((step.name, step) for step in (*field, nothing))
+  return {"contenders": [{
+      "contender": step.name, "family": _family(step),
+      "wrong": steps.count_wrong(step, inputs),
+      "build_seconds": step.build_seconds, "nodes": step.nodes}
+                         for step in _steps.values()]}
+
+
+def _family(step: steps.Step) -> str:
+  if step.name == steps.NOTHING:
+    return cells.NOTHING
+  return cells.OURS if step.ours else cells.EXTRA
 
 
 def step(contender: str) -> dict[str, Any]:

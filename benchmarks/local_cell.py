@@ -24,11 +24,22 @@ from tf_cdops.measuring import timing
 
 # One that takes longer isn't built twice: it won't be the quickest.
 _BUILD_ONCE_SECONDS = 3.0
+_MOST_TIMES = 8  # More rounds than that tell nothing new.
 _TINY = "2x1k,1x256k"
 
 
-def measure(cell: dict[str, Any], rounds: int) -> dict[str, Any]:
-  """Measures ours and TensorFlow's four, and the floor, step by step."""
+def measure(cell: dict[str, Any], rounds: int,
+            seconds: float = 0.0) -> dict[str, Any]:
+  """Measures ours and TensorFlow's four, and the floor, step by step.
+
+  Args:
+    cell: which, as a dict.
+    rounds: at least so many steps of each.
+    seconds: as long again as this, if the steps are quick: those vary most.
+
+  Returns:
+    A `cells.Measured`, as a dict.
+  """
   wanted = cells.Cell(**cell)
   eager = wanted.mode == cells.EAGER
   tf.get_logger().setLevel("ERROR")
@@ -48,7 +59,10 @@ def measure(cell: dict[str, Any], rounds: int) -> dict[str, Any]:
       notes.append(f"{contender.name} can't run: {serving.brief(error)}")
   compared.add(steps.build_floor(inputs, eager))
   compared.add(steps.build_nothing(inputs, eager))
-  compared.run(rounds)
+  took = timing.seconds_of(lambda: compared.run(rounds))
+  more = min(_MOST_TIMES - 1, int(seconds / took)) * rounds
+  if more:
+    compared.run(more)
   return cells.Measured(wanted, tuple(map(_result, compared.results())),
                         tuple(notes)).to_dict()
 
@@ -95,7 +109,8 @@ def _result(result: results.Result) -> cells.Result:
   time = result.time
   return cells.Result(
       result.contender, family, time.least, time.median, time.p99,
-      time.samples, result.wrong, result.build_seconds, result.nodes)
+      time.samples, time.low, time.high, result.wrong, result.build_seconds,
+      result.nodes)
 
 
 if __name__ == "__main__":

@@ -13,12 +13,15 @@ from benchmarks import serving
 from benchmarks import workloads
 import tensorflow as tf
 
+from tf_cdops import execution
+from tf_cdops import planning
+from tf_cdops import spec as spec_lib
 from tf_cdops.measuring import contenders
 from tf_cdops.measuring import exact_inputs
 from tf_cdops.measuring import sites
 from tf_cdops.measuring import steps
 
-_STEPS = 3
+_STEPS = 5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,18 +33,19 @@ class Memory:
     load: a name of `workloads`.
     devices: how many replicas.
     num_bytes: the load's, on one replica.
-    inputs: resident with all replicas' inputs, and TensorFlow, alone.
-    extra: at the peak of building and running the steps, beyond that.
-    kept: still resident afterwards, beyond the inputs: mostly the graph.
+    kept: resident between steps, beyond what it was with inputs alone: the
+      graph, and whatever TensorFlow keeps.
+    extra: at the peak of a step, beyond that.
+    largest: of what travels as one, on one replica; 0 if not known.
   """
 
   contender: str
   load: str
   devices: int
   num_bytes: int
-  inputs: int
-  extra: int
   kept: int
+  extra: int
+  largest: int
 
 
 def names() -> list[str]:
@@ -59,14 +63,25 @@ def measure(contender: str, load: str, devices: int) -> dict[str, Any]:
   steps.build(chosen, tiny).run()
   inputs = exact_inputs.make(site, workloads.named(load).sizes)
   before = _resident()
-  _reset_peak()
   step = steps.build(chosen, inputs)
+  step.run()
+  extra, kept = 0, 0
   for _ in range(_STEPS):
+    resting = _resident()
+    _reset_peak()
     step.run()
-  peak = _status("VmHWM")
+    kept = max(kept, resting - before)
+    extra = max(extra, _status("VmHWM") - resting)
   return dataclasses.asdict(Memory(
-      contender, load, devices, inputs.num_bytes, before, peak - before,
-      _resident() - before))
+      contender, load, devices, inputs.num_bytes, kept, extra,
+      _largest_bucket(inputs) if chosen.ours else 0))
+
+
+def _largest_bucket(inputs: exact_inputs.Inputs) -> int:
+  plan = execution.checked_plan(
+      exact_inputs.tensor_sizes(inputs.sizes), inputs.site.topology,
+      spec_lib.parse(spec_lib.AUTO), planning.Packing())
+  return max(bucket.num_bytes or 0 for bucket in plan.buckets)
 
 
 def _field() -> tuple[contenders.Contender, ...]:

@@ -8,6 +8,7 @@ shard:
     and parted; one sum, and p - 1 copies.
   "auto", another pack, with r tensors that aren't vectors: p(2r + 3). Those
     are made flat, and given their shapes back.
+  Each of these: 1 more if p > 2. It keeps the sum from being rewritten.
   "xring" in s shards, a matrix: 2p(p - 1)s + 2ps + 2p, and 2p more if s > 1.
     Sums and copies round the ring; on each device each shard is parted and
     joined; flat and back; and parted into shards and joined again.
@@ -44,9 +45,11 @@ def _auto(sizes: Sequence[exact_inputs.Size], p: int) -> int:
   small = [size for size in sizes if auto_rules.rule_for(
       size.num_bytes, topology, nccl=False).pack]
   assert sum(size.num_bytes for size in small) <= planning.DEFAULT_CAP
-  nodes = p * (len(sizes) - len(small))
+  guard = 1 if p > 2 else 0
+  nodes = (p + guard) * (len(sizes) - len(small))
   if len(small) < 2:
-    return nodes + p * len(small)
+    return nodes + (p + guard) * len(small)
+  nodes += guard
   if len({size.shape for size in small}) == 1:
     return nodes + 3 * p
   reshaped = [size.shape for size in small if len(size.shape) != 1]

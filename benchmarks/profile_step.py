@@ -14,6 +14,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import argparse
 import collections
 import dataclasses
+import json
 import pathlib
 import re
 import statistics
@@ -67,12 +68,17 @@ def main() -> None:
   parser.add_argument("--load", default="resnet",
                       choices=("resnet", "small", "big", "bert"))
   parser.add_argument("--spec", default="auto")
+  parser.add_argument("--json", action="store_true",
+                      help="print the figures as JSON, times in seconds")
   args = parser.parse_args()
   sites.configure_cpus(args.devices)
   inputs = exact_inputs.make(sites.local("CPU", args.devices),
                              workloads.named(args.load).sizes)
   with limits.limit(_LIMIT_SECONDS, "profiling"):
     found = profile(steps.build(contenders.of_spec(args.spec), inputs))
+  if args.json:
+    print(json.dumps(dataclasses.asdict(found)))
+    return
   busy = sum(share.seconds for share in found.shares)
   print(f"A step takes {found.unwatched * 1e3:.1f} ms; watched, "
         f"{found.watched * 1e3:.1f} ms, with {busy / found.watched:.2f} ops "

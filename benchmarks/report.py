@@ -17,13 +17,15 @@ with the exact sum (#wrong counts those that differ)."""
 
 _METHOD = """\
 Times of two runs can't be compared; ratios within one can: the contenders of a
-cell take turns, step by step, and the figure is the median. Build time and
-nodes are those of the `batch_reduce_to` call alone; it is built twice, and the
-quicker counts (once where that takes over 3 s), after a tiny one that pays for
-imports and caches. The floor is a bare AddN over the same bytes, in one place;
+cell take turns, step by step, in ever another order, and the figure is the
+median. The true ratio is "between" those two with a confidence of over 90%:
+where 1 is between, neither is known to be the quicker. Build time and nodes are
+those of the `batch_reduce_to` call alone; it is built twice, and the quicker
+counts (once where that takes over 3 s), after a tiny one that pays for imports
+and caches. The floor is a bare AddN over the same bytes, in one place;
 spreading the sums over devices can be quicker (NOTES.md). "Read and use alone"
-is a step that reads the inputs and uses an element of each, as every step
-does, but reduces nothing: no all-reduce can bring a step below it."""
+is a step that reads the inputs and uses an element of each, as every step does,
+but reduces nothing: no all-reduce can bring a step below it."""
 
 _WORKERS = """\
 Each worker is a process on this machine with one CPU device. Ours, and
@@ -90,7 +92,8 @@ def _verdicts(verdicts: Sequence[targets.Verdict]) -> str:
   lines = ["## Targets\n", f"For the spec `auto`: {len(met)} met, {len(unmet)} "
            f"NOT met, {len(missing)} not measured in this run.\n"]
   header = ("target", "cell", ">ours", ">best of the others", "which",
-            ">ratio", ">target", "", ">#wrong", ">read and use alone")
+            ">ratio", ">between", ">target", "", ">#wrong",
+            ">read and use alone")
   if unmet:
     lines += ["### Not met\n", table(header, map(_verdict, unmet)), ""]
   if met:
@@ -110,6 +113,8 @@ def _verdict(verdict: targets.Verdict) -> Sequence[object]:
             targets.NODES: lambda x: f"{x:,}"}[verdict.target.quantity]
   return (verdict.target.text, verdict.cell, figure(verdict.ours),
           figure(verdict.best), verdict.rival, f"{verdict.ratio:.2f}",
+          "{:.2f} and {:.2f}".format(*verdict.between)
+          if verdict.between else "",
           f"≤ {verdict.target.limit:g}", "met" if verdict.met else "**NOT**",
           verdict.wrong,
           "" if verdict.nothing is None else f"{verdict.nothing * 1e3:.1f} ms")

@@ -5,23 +5,26 @@ from typing import Any
 
 from benchmarks.markdown import table
 
+from tf_cdops import planning
+
 _EXPLAIN_SECONDS = 5.0
 
 _MEMORY = """\
-Resident memory of a process with one contender. "Extra" is the peak while the
-step is built and run, beyond the inputs; "kept" is what is still there
-afterwards, mostly the graph. One load is what one replica holds. Copies between
-logical CPU devices of one process share memory, and a result is let go of once
-one of its elements is used, so not all results need be there at a time. The
-claim: beyond inputs and results, at most the packs' cap (64 MiB, or what there
-is to pack, on each device) and one bucket's working set."""
+Resident memory of a process with one contender. "Kept" is what is there between
+steps, beyond the inputs: the graph, and whatever TensorFlow keeps. "Extra" is
+the peak of a step beyond that, of five steps. One load is what one replica
+holds. The limit for `auto`: the packs' cap (64 MiB) and the working set of one
+bucket, which is N times its size: what arrives, and the sum. Copies between
+logical CPU devices of one process share memory, so it should be far below; and
+as a result is let go of once an element of it is used, not all results need be
+there at a time."""
 
 _FORMULAS = """\
 Half of the tensors are 1 KB matrices, which `auto` packs, half are 128 KB. For
 p devices, L large tensors and S small ones that aren't vectors, of d different
 shapes, in one pack, `auto` has
 
-    p·L + p(2S + 3) + p·c nodes
+    p·L + p(2S + 3) + p·c nodes, and L + 1 more if p > 2
 
 where c counts the constants that a device's ops share: an axis, "flat", d
 shapes, and the pack's lengths if they differ. So nodes are linear in tensors
@@ -46,6 +49,12 @@ def other_targets(content: dict[str, Any]) -> str:
     rows.append(("bytes across workers, counted in the built graph, are those "
                  "of `explain`", f"{len(equal)} of {len(crossing)} specs and "
                  "sizes", "all", _said(len(equal) == len(crossing))))
+  for one in content["memory"]:
+    if one["largest"]:
+      limit = planning.DEFAULT_CAP + one["devices"] * one["largest"]
+      rows.append((f"memory, {one['load']}, N = {one['devices']}: a step's "
+                   "extra", f"{_megabytes(one['extra'])} MB",
+                   f"≤ {_megabytes(limit)} MB", _said(one["extra"] <= limit)))
   points = content["scaling"]
   if points:
     equal = [one for one in points if one["nodes"] == one["predicted"]]
@@ -68,11 +77,11 @@ def memory(measured: Sequence[dict[str, Any]]) -> str:
   rows = [(one["load"], one["devices"], one["contender"],
            _megabytes(one["extra"]),
            f"{one['extra'] / one['num_bytes']:.2f}", _megabytes(one["kept"]),
-           f"{(one['extra'] - one['kept']) / one['num_bytes']:.2f}")
+           f"{one['kept'] / one['num_bytes']:.2f}")
           for one in measured]
   return f"## Memory\n\n{_MEMORY}\n\n" + table(
-      ("load", ">N", "", ">extra MB", ">in loads", ">kept MB",
-       ">extra - kept, in loads"), rows)
+      ("load", ">N", "", ">extra MB", ">in loads", ">kept MB", ">in loads"),
+      rows)
 
 
 def _megabytes(num_bytes: int) -> str:

@@ -79,6 +79,7 @@ class Verdict:
     wrong: elements of ours that weren't the exact sum.
     nothing: the time of a step that reduces nothing, which is part of both;
       None if it wasn't measured.
+    between: where the ratio of times is, with a confidence of at least 90%.
   """
 
   target: Target
@@ -88,6 +89,7 @@ class Verdict:
   rival: str
   wrong: int
   nothing: float | None = None
+  between: tuple[float, float] | None = None
 
   @property
   def ratio(self) -> float | None:
@@ -121,9 +123,12 @@ def _verdict(target: Target, cell: cells.Cell,
             if not r.wrong]
   figure = lambda result: getattr(result, target.quantity)
   best = min(rivals, key=figure, default=None)
+  between = None
+  if ours and best and target.quantity == TIME:
+    between = ours[0].low / best.high, ours[0].high / best.low
   return Verdict(
       target, cell, figure(ours[0]) if ours else None,
       figure(best) if best else None, best.contender if best else "",
       sum(r.wrong for r in ours), next(
           (r.median for r in (measured.of(cells.NOTHING) if measured else ())
-           if target.quantity == TIME), None))
+           if target.quantity == TIME), None), between)

@@ -12,6 +12,7 @@ from benchmarks import workers
 # Where results go. Each task adds a list of dicts to one of them.
 SECTIONS = ("cells", "memory", "scaling", "explaining", "crossing")
 _LIMIT = 900.0
+_MORE_SECONDS = 45.0  # For more steps, where these are quick.
 _MANY = (512, 8)  # Workers, and devices of each, to explain.
 _CROSSING = ("auto", "xring", "rechd", "pscpu/pscpu", "xring/rechd",
              "ps#2")
@@ -31,10 +32,10 @@ class Task:
 
 def all_tasks(quick: bool, torch_python: str | None) -> list[Task]:
   """Returns the tasks in the order in which they run."""
-  rounds = 5 if quick else 30
+  rounds, seconds = (5, 0.0) if quick else (30, _MORE_SECONDS)
   chosen = cells.quick_cells() if quick else cells.all_cells()
   found = [Task(str(cell), "cells", functools.partial(
-      _cell, cell, rounds, torch_python)) for cell in chosen]
+      _cell, cell, rounds, seconds, torch_python)) for cell in chosen]
   memory = [("resnet", 2)] if quick else [
       (load, devices) for load in ("resnet", "bert") for devices in (2, 4)]
   found += [Task(f"memory/{load}/{devices}", "memory",
@@ -50,7 +51,7 @@ def all_tasks(quick: bool, torch_python: str | None) -> list[Task]:
           Task("crossing", "crossing", _crossing)]
 
 
-def _cell(cell: cells.Cell, rounds: int,
+def _cell(cell: cells.Cell, rounds: int, seconds: float,
           torch_python: str | None) -> list[dict[str, Any]]:
   if cell.mode == cells.WORKERS:
     # Steps take long enough for fewer of them to do.
@@ -58,7 +59,8 @@ def _cell(cell: cells.Cell, rounds: int,
   if cell.mode == cells.EAGER:
     rounds = min(rounds, 20)
   return [_ask("benchmarks.local_cell", {
-      "do": "measure", "cell": dataclasses.asdict(cell), "rounds": rounds})]
+      "do": "measure", "cell": dataclasses.asdict(cell), "rounds": rounds,
+      "seconds": seconds})]
 
 
 def _memory(load: str, devices: int) -> list[dict[str, Any]]:

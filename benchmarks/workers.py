@@ -63,23 +63,21 @@ def measure(cell: cells.Cell, rounds: int,
 
 
 def _interleave(groups: Sequence[Group], rounds: int) -> list[cells.Result]:
-  """Each round begins with another, as in `timing.rounds`."""
-  turns = [(group, contender) for group in groups
-           for contender in group.contenders]
-  seconds: dict[str, list[float]] = {}
+  turns = {contender["contender"]: functools.partial(
+      group.step, contender["contender"])
+           for group in groups for contender in group.contenders}
+  seconds: dict[str, list[float]] = {name: [] for name in turns}
+  orders = timing.orders(turns)
   for number in range(_WARM_UP + rounds):
-    for group, contender in turns:
-      one = group.step(contender["contender"])
+    for name in next(orders):
+      one = turns[name]()
       if number >= _WARM_UP:
-        seconds.setdefault(contender["contender"], []).append(one)
-    turns = [*turns[1:], *turns[:1]]
+        seconds[name].append(one)
   results = []
   for group in groups:
     for contender in group.contenders:
       time = timing.Summary.of(seconds[contender["contender"]])
-      results.append(cells.Result(
-          least=time.least, median=time.median, p99=time.p99,
-          samples=time.samples, **contender))
+      results.append(cells.Result(**dataclasses.asdict(time), **contender))
   return results
 
 

@@ -23,6 +23,7 @@ import tensorflow as tf
 import tf_cdops
 from tf_cdops.algorithms import hierarchical
 from tf_cdops.algorithms import proof
+from tf_cdops.fabric import tensorflow as tensorflow_fabric
 from tf_cdops.algorithms import registry
 from tf_cdops.fabric import base
 
@@ -445,18 +446,22 @@ def bytes_between_devices(graph: tf.Graph, sources: Sequence[tf.Tensor]
   Returns:
     (from, to) -> bytes.
   """
-  data = {tensor.name for tensor in sources}
+  place = {tensor.name: tensor.device for tensor in sources}
   crossing = {}
   for op in graph.get_operations():  # An op comes after its inputs.
-    inputs = [tensor for tensor in op.inputs if tensor.name in data]
+    inputs = [tensor for tensor in op.inputs if tensor.name in place]
+    # What keeps Grappler from a sum is elsewhere in name only: between CPUs of
+    # one process.
+    device = (place[inputs[0].name] if inputs and op.type == "EnsureShape"
+              else op.device)
     if inputs:
-      data.update(tensor.name for tensor in op.outputs)
+      place.update((tensor.name, device) for tensor in op.outputs)
     # Only what a function returns is on no device.
-    crossing.update({(tensor.name, op.device): tensor for tensor in inputs
-                     if op.device and tensor.device != op.device})
+    crossing.update({(tensor.name, device): tensor for tensor in inputs
+                     if device and place[tensor.name] != device})
   links = collections.Counter()
-  for (_, target), tensor in crossing.items():
-    links[tensor.device, target] += (
+  for (name, target), tensor in crossing.items():
+    links[place[name], target] += (
         tensor.shape.num_elements() * tensor.dtype.size)
   return dict(links)
 
@@ -512,6 +517,26 @@ class GraphAgreesWithTraceTest(AlgorithmTestCase):
           [(name, shards)], topology, [((10, 10), "float64")])
       self.assertEqual(counted, explained.total.across, topology)
       self.assertGreater(counted, 0)
+
+  @parameterized.parameters(
+      (["/device:CPU:0", "/device:CPU:1"], 0),
+      (["/device:CPU:0", "/device:CPU:1", "/device:CPU:2"], 1),
+      (["/device:GPU:0", "/device:GPU:1", "/device:GPU:2"], 0),
+      ([f"/job:worker/replica:0/task:{i}/device:CPU:0" for i in range(3)], 0))
+  def test_only_sums_on_cpus_are_kept_from_rewriting(self, names, count):
+    fabric = tensorflow_fabric.TensorFlowFabric()
+    with tf.Graph().as_default() as graph:
+      tensors = []
+      for name in names:
+        with tf.device(name):
+          tensors.append(tf.ones([7]))
+      total = fabric.add(fabric.place(tensors, names), names[0]).tensor.op
+    self.assertEqual((total.type, total.device), ("AddN", names[0]))
+    kept = [op for op in graph.get_operations() if op.type == "EnsureShape"]
+    self.assertLen(kept, count)
+    for op in kept:
+      self.assertEqual(op.inputs[0].device, names[0])
+      self.assertNotIn(names[0], [term.device for term in total.inputs])
 
   def test_counts_each_tensor_once_for_each_device(self):
     first, second, third = virtual_devices.names(3)

@@ -27,8 +27,8 @@ _CELL = cells.Cell(cells.GRAPH, "resnet", 2)
 
 
 def result(contender, family, median, wrong=0, **built):
-  return cells.Result(contender, family, median, median, median, 20, wrong,
-                      **built)
+  return cells.Result(contender, family, median, median, median, 20,
+                      0.9 * median, 1.2 * median, wrong, **built)
 
 
 def measured(ours=0.010, wrong=0, cell=_CELL):
@@ -87,16 +87,17 @@ class ReportTest(absltest.TestCase):
     self.assertBetween(met, unmet, missing)
     self.assertIn("2 met, 2 NOT met, 24 not measured", text)
     self.assertIn("| resnet, N = 2 | graph/resnet/2 | 10.0 ms | 11.0 ms | B "
-                  "| 0.91 | ≤ 1 | met | 0 |", text[met:missing])
-    self.assertIn("| 100 | 200 | B | 0.50 | ≤ 0.4 | **NOT** | 0 |",
+                  "| 0.91 | 0.68 and 1.21 | ≤ 1 | met | 0 |",
+                  text[met:missing])
+    self.assertIn("| 100 | 200 | B | 0.50 |  | ≤ 0.4 | **NOT** | 0 |",
                   text[unmet:met])
 
   def test_all_sections(self):
     full = content(measured()) | {
         "interrupted": True, "failed": ["x: y"],
         "memory": [{"contender": "auto", "load": "bert", "devices": 4,
-                    "num_bytes": 100_000_000, "inputs": 1,
-                    "extra": 150_000_000, "kept": 50_000_000}],
+                    "num_bytes": 100_000_000, "extra": 150_000_000,
+                    "kept": 50_000_000, "largest": 10_000_000}],
         "scaling": [{"spec": "auto", "tensors": 50, "devices": 2, "nodes": 9,
                      "predicted": 8, "build_seconds": 0.5, "median": 0.002,
                      "wrong": 0}],
@@ -104,7 +105,8 @@ class ReportTest(absltest.TestCase):
         "crossing": [{"spec": "auto", "explained": 5, "counted": 5}]}
     text = report.text(full, "scaling.png")
     for line in ("interrupted", "**Failed:** x: y",
-                 "| bert | 4 | auto | 150 | 1.50 | 50 | 1.00 |",
+                 "| bert | 4 | auto | 150 | 1.50 | 50 | 0.50 |",
+                 "a step's extra | 150 MB | ≤ 107 MB | **NOT** |",
                  "| `auto` | 2 | 50 | 9 | 8 | 0.500 | 2.0 | 0 |",
                  "(scaling.png)", "| 6.0 s | ≤ 5 s | **NOT** |",
                  "| 0 of 1 graphs | all | **NOT** |",
@@ -165,20 +167,35 @@ class NodeFormulasTest(parameterized.TestCase):
     self.assertEqual(step.nodes, node_formulas.predict(spec, sizes, devices))
 
 
+class ProfileTest(absltest.TestCase):
+
+  def test_no_sum_is_rewritten(self):
+    # Four devices' 64 MB are more than Grappler believes to fit on one.
+    outcome = python_process.run(
+        str(python_process.ROOT / "benchmarks" / "profile_step.py"),
+        "--devices=4", "--load=big", "--json")
+    self.assertEqual(outcome.returncode, 0, outcome.stderr)
+    ran = {share["op"]: share["count"]
+           for share in json.loads(outcome.stdout)["shares"]}
+    self.assertEqual(ran.get("AddN", 0), 4 + 4 + 1)  # Its sums; using them.
+    self.assertNotIn("TemporaryVariable", ran)
+
+
 class ChildrenTest(absltest.TestCase):
 
   def test_a_real_cell(self):
     cell = cells.Cell(cells.GRAPH, "mixed4", 2)
     with children.Child("benchmarks.local_cell") as child:
       answer = child.ask({"do": "measure", "cell": dataclasses.asdict(cell),
-                          "rounds": 2}, limit=120)
+                          "rounds": 2, "seconds": 60.0}, limit=120)
     found = cells.Measured.from_dict(answer)
     self.assertEqual((found.cell, found.notes), (cell, ()))
     self.assertEqual([r.family for r in found.results],
                      [cells.OURS, *[cells.TENSORFLOW] * 4, cells.FLOOR,
                       cells.NOTHING])
     for one in found.results:
-      self.assertEqual((one.samples, one.wrong), (2, 0))
+      self.assertEqual((one.samples, one.wrong), (16, 0))
+      self.assertBetween(one.median, one.low, one.high)
       self.assertEqual(one.nodes > 0, one.family != cells.NOTHING)
       self.assertGreater(one.median, 0)
 

@@ -1,6 +1,7 @@
 """Tests of the measuring library: that what it measures is what it says."""
 
 import itertools
+import math
 
 from absl.testing import absltest
 from absl.testing import parameterized
@@ -168,28 +169,43 @@ class TimingTest(absltest.TestCase):
 
   def test_summary(self):
     self.assertEqual(timing.Summary.of([3.0, 1.0, 2.0]),
-                     timing.Summary(1.0, 2.0, 3.0, 3))
+                     timing.Summary(1.0, 2.0, 3.0, 3, 1.0, 3.0))
     self.assertEqual(timing.Summary.of(range(1, 201)),
-                     timing.Summary(1, 100.5, 198, 200))
+                     timing.Summary(1, 100.5, 198, 200, 87, 115))
+
+  def test_the_median_is_in_its_interval(self):
+    # Held against all ways of 25 samples to fall: 2**25 throws of a coin.
+    count = 25
+    summary = timing.Summary.of(range(count))
+    outside = sum(math.comb(count, below) for below in range(count + 1)
+                  if not summary.low < below <= summary.high)
+    self.assertLess(outside / 2**count, 0.05)
+    self.assertGreater(outside / 2**count, 0.01)
 
   def test_rounds_take_turns(self):
     order = []
     runs = {name: lambda name=name: order.append(name) for name in "abc"}
-    for seconds in itertools.islice(timing.rounds(runs), 4):
+    for seconds in itertools.islice(timing.rounds(runs), 60):
       self.assertCountEqual(seconds, "abc")
-    self.assertEqual("".join(order), "abcbcacababc")
+    for first, second in itertools.permutations("abc", 2):
+      self.assertGreater("".join(order).count(first + second), 5)
+    again = [name for names in itertools.islice(timing.orders("abc"), 60)
+             for name in names]
+    self.assertEqual(again, order)
 
 
 class ResultsTest(absltest.TestCase):
 
   def test_bandwidths(self):
     result = results.Result("ps", True, 1000, 250, "float32", 1, 4,
-                            timing.Summary(1.0, 2.0, 3.0, 20), 0, 0.5, 7)
+                            timing.Summary(1.0, 2.0, 3.0, 20, 1.5, 2.5), 0,
+                            0.5, 7)
     self.assertEqual((result.algbw, result.busbw), (500, 750))
     self.assertEqual(result.to_dict(), {
         "contender": "ps", "ours": True, "num_bytes": 1000,
         "num_elements": 250, "dtype": "float32", "tensors": 1, "replicas": 4,
-        "time": {"least": 1.0, "median": 2.0, "p99": 3.0, "samples": 20},
+        "time": {"least": 1.0, "median": 2.0, "p99": 3.0, "samples": 20,
+                 "low": 1.5, "high": 2.5},
         "wrong": 0, "build_seconds": 0.5, "nodes": 7, "algbw": 500,
         "busbw": 750})
 

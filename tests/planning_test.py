@@ -140,8 +140,8 @@ class PackingTest(parameterized.TestCase):
 class AutoTest(parameterized.TestCase):
 
   @parameterized.product(
-      size=(0, 1, 64 << 10, (64 << 10) + 1, 1 << 20, (1 << 20) + 1, 1 << 40,
-            None),
+      size=(0, 1, 16 << 10, (16 << 10) + 1, 64 << 10, (64 << 10) + 1,
+            1 << 20, (1 << 20) + 1, 1 << 40, None),
       topology=(tf_cdops.Topology.grid(1, 1), _ONE, _TWO,
                 tf_cdops.Topology.grid(3, 1)),
       nccl=(False, True))
@@ -154,17 +154,17 @@ class AutoTest(parameterized.TestCase):
     self.assertEqual("nccl" in rule.algorithm,
                      nccl and len(topology.workers) == 1)
 
-  @parameterized.parameters((_ONE, "ps"), (_TWO, "ps/ps"))
-  def test_packs_small_tensors(self, topology, algorithm):
-    small, large = 64 << 10, (64 << 10) + 1
+  @parameterized.parameters((_ONE, "ps", 16 << 10), (_TWO, "ps/ps", 64 << 10))
+  def test_packs_small_tensors(self, topology, algorithm, small):
+    large = small + 1
     buckets = plan([small, large, small, large, small], "auto",
                    topology=topology)
     self.assertEqual(tensors(buckets), [(0, 2, 4), (3,), (1,)])
     self.assertEqual({b.algorithm for b in buckets}, {algorithm})
 
   def test_own_packs_are_capped(self):
-    count = _CAP // (64 << 10)
-    buckets = plan([64 << 10] * (count + 1), "auto")
+    count = _CAP // (16 << 10)
+    buckets = plan([16 << 10] * (count + 1), "auto")
     self.assertEqual([len(b.tensors) for b in buckets], [1, count])
 
   @parameterized.parameters(
@@ -186,6 +186,13 @@ class TurnTest(parameterized.TestCase):
         count = len(_ONE.devices)
         turns = [b.turn for b in plan([size] * 2 * count, "ps", topology=_ONE)]
         self.assertEqual(turns, [*range(count)] * 2)
+
+  def test_cpus_of_one_machine_take_no_turns(self):
+    for workers, turns in ((1, {0}), (2, {0, 1, 2, 3})):
+      with self.subTest(workers):
+        cpus = tf_cdops.Topology.grid(workers, 4 // workers, device_type="CPU")
+        self.assertEqual({b.turn for b in plan([8] * 9, "ps", topology=cpus)},
+                         turns)
 
   def test_the_least_loaded_is_next(self):
     # In reverse: 9 to device 0, 1 to 1, the shards of 8 to 2 and 3, and so on.

@@ -29,10 +29,12 @@ RULES = (
          "NCCL has the GPUs' own links; small tensors share a launch"),
     Rule("one worker, NCCL", None, "nccl", False,
          "NCCL has the GPUs' own links; packing would copy large tensors"),
-    Rule("one worker", 64 << 10, "ps", True,
+    # Two copies of a tensor cost what sending it alone does at about 16 KB, be
+    # it between 2, 4 or 8 devices: benchmarks/NOTES.md.
+    Rule("one worker", 16 << 10, "ps", True,
          "two steps, and small tensors share one sum"),
     Rule("one worker", None, "ps", False,
-         "two steps; the summing device rotates, so all share the work"),
+         "two steps; each tensor is summed once, and large ones aren't copied"),
     Rule("several workers", 64 << 10, "ps/ps", True,
          "each byte crosses between workers twice at most, in few messages"),
     Rule("several workers", None, "ps/ps", False,

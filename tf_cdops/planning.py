@@ -153,7 +153,7 @@ def plan(sizes: Sequence[TensorSize], topology: topology_lib.Topology,
     for pack in _packs(positions, sizes, way, packing):
       packs.append((way, pack))
   packs.sort(key=lambda item: -item[1][-1])
-  buckets, turns = [], _Turns(len(topology.devices))
+  buckets, turns = [], _Turns(_num_turns(topology))
   largest = max((size.num_bytes or 0 for size in sizes), default=0)
   for way, pack in packs:
     known = [sizes[i].num_bytes for i in pack]
@@ -163,6 +163,17 @@ def plan(sizes: Sequence[TensorSize], topology: topology_lib.Topology,
     turn = turns.next(shards, largest if total is None else total)
     buckets.append(Bucket(tuple(pack), way.algorithm, shards, turn, total))
   return Plan(tuple(buckets))
+
+
+def _num_turns(topology: topology_lib.Topology) -> int:
+  """Returns how many devices take turns at the work.
+
+  All, unless they are one machine's CPUs: those have the same cores and memory
+  whoever sums, and where one does, TensorFlow makes the sums one by one and
+  frees results sooner (ResNet-50 on two: 15 ms, not 22, and no page faults).
+  """
+  one_cpu = len(topology.workers) == 1 and topology.device_types == {"CPU"}
+  return 1 if one_cpu else len(topology.devices)
 
 
 class _Turns:

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
+from tf_cdops import _tf_compat
+
 
 class Emitter:
   """Emits the ops of one batch, into one graph or, in eager mode, at once."""
@@ -68,6 +70,9 @@ class Emitter:
 
 def copy(tensor: tf.Tensor, place: str) -> tf.Tensor:
   """Returns the tensor on `place`."""
+  copied = _tf_compat.copied_now(tensor, place)
+  if copied is not None:
+    return copied
   with tf.device(place):
     return tf.raw_ops.Identity(input=tensor)
 

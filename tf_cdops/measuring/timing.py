@@ -2,28 +2,46 @@
 
 import dataclasses
 import math
+import random
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 
 @dataclasses.dataclass(frozen=True)
 class Summary:
-  """The seconds that a step took: the least, the median, the 99th percentile.
+  """The seconds that a step took.
 
-  With fewer than a hundred samples, the 99th percentile is the largest.
+  Attributes:
+    least: of the quickest.
+    median: of all.
+    p99: the 99th percentile; with fewer than a hundred samples, the largest.
+    samples: how many steps.
+    low: the median of ever more steps would be above this,
+    high: and below this, with a confidence of 95%.
   """
 
   least: float
   median: float
   p99: float
   samples: int
+  low: float
+  high: float
 
   @classmethod
   def of(cls, seconds: Sequence[float]) -> "Summary":
     ranked = sorted(seconds)
     rank = max(0, math.ceil(0.99 * len(ranked)) - 1)
-    return cls(ranked[0], statistics.median(ranked), ranked[rank], len(ranked))
+    return cls(ranked[0], statistics.median(ranked), ranked[rank],
+               len(ranked), *_interval(ranked))
+
+
+def _interval(ranked: Sequence[float]) -> tuple[float, float]:
+  """Each sample is below the median with a chance of a half, whatever else."""
+  reach = 1.96 * math.sqrt(len(ranked)) / 2
+  low = math.floor(len(ranked) / 2 - reach)
+  high = math.ceil(len(ranked) / 2 + reach)
+  return ranked[max(0, low)], ranked[min(len(ranked) - 1, high)]
 
 
 def seconds_of(run: Callable[[], None]) -> float:
@@ -34,11 +52,18 @@ def seconds_of(run: Callable[[], None]) -> float:
 
 def rounds(runs: Mapping[str, Callable[[], None]]
            ) -> Iterator[dict[str, float]]:
-  """Yields, without end, the seconds of one run of each.
-
-  Each round begins with another, lest one always run in the wake of the same.
-  """
-  names = list(runs)
-  while True:
+  """Yields, without end, the seconds of one run of each."""
+  for names in orders(runs):
     yield {name: seconds_of(runs[name]) for name in names}
-    names = [*names[1:], *names[:1]]
+
+
+def orders(names: Iterable[str]) -> Iterator[tuple[str, ...]]:
+  """Yields, without end, the names in another order.
+
+  Lest one always run in the wake of the same: what that one has left in caches
+  and heap would count as its successor's. They are the same orders every time.
+  """
+  order, shuffler = list(names), random.Random(0)
+  while True:
+    shuffler.shuffle(order)
+    yield tuple(order)
