@@ -207,6 +207,12 @@ class FormTest(parameterized.TestCase):
     self.assertIn("Tensors 0-4, 1 KiB each.", text)
     self.assertLessEqual(max(map(len, text.splitlines())), 100)
 
+  def test_says_that_cpus_share_memory(self):
+    for kind, count in (("CPU", 1), ("GPU", 0)):
+      topology = topology_lib.Topology.grid(1, 4, device_type=kind)
+      text = " ".join(str(explaining.explain("auto", topology, _SIZES)).split())
+      self.assertEqual(text.count("share memory, and copy nothing"), count)
+
   def test_empty_tensors_cost_nothing(self):
     e = explaining.explain("auto", workers_of(4), [0, ((0, 3), "int8")])
     self.assertEqual((e.total.time.total, e.num_bytes), (0, 0))

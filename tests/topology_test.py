@@ -87,6 +87,12 @@ class TopologyTest(parameterized.TestCase):
   def test_device_types(self, names, types):
     self.assertEqual(tf_cdops.Topology.from_devices(names).device_types, types)
 
+  @parameterized.parameters(
+      (1, "CPU", True), (2, "CPU", False), (1, "GPU", False))
+  def test_is_one_cpu(self, workers, kind, expected):
+    topology = tf_cdops.Topology.grid(workers, 2, device_type=kind)
+    self.assertEqual(topology.is_one_cpu, expected)
+
   @hypothesis.settings(deadline=None, derandomize=True, database=None)
   @hypothesis.given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 9)),
                              min_size=1, unique=True))

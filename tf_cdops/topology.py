@@ -93,6 +93,11 @@ class Topology:
     return frozenset(
         device_names.parse(name).type or "CPU" for name in self.devices)
 
+  @property
+  def is_one_cpu(self) -> bool:
+    """Whether these are CPUs of one worker, which share cores and memory."""
+    return len(self.workers) == 1 and self.device_types == {"CPU"}
+
 
 def _host(device: device_names.DeviceName) -> str:
   return str(dataclasses.replace(device, type="CPU", index=0))

@@ -156,12 +156,15 @@ def _total(e: "explanation.Explanation", width: int) -> str:
   spent = [f"{seconds(time.latency)} waiting for steps",
            f"{seconds(time.inside)} on links inside"]
   spent += [f"{seconds(time.across)} on links across"] if several else []
+  caveat = "A model, to compare ways with: measure with `tf_cdops bench`."
+  if e.topology.is_one_cpu:
+    caveat += (" It takes each CPU for a device with links of its own; those "
+               "of one process share memory, and copy nothing.")
   return "\n".join([
       _field("predicted", f"{seconds(time.total)}: {', '.join(spent)}", width),
       _field("lower bound", f"{seconds(e.least.total)}: no all-reduce of these "
              f"bytes can be quicker; {times(e)}", width),
-      _field("", "A model, to compare ways with: measure with `tf_cdops "
-             "bench`.", width)])
+      _field("", caveat, width)])
 
 
 def _others(e: "explanation.Explanation", width: int) -> str:
