@@ -1,5 +1,12 @@
-"""Lets absltest's helpers work under pytest, which has no absltest.main."""
+"""Lets absltest's helpers work under pytest, and Ctrl-C in a background job."""
+
+import signal
 
 from absl import flags
 
-flags.FLAGS.mark_as_parsed()
+flags.FLAGS.mark_as_parsed()  # There is no absltest.main here.
+
+# A shell has its background jobs, and all that these start, ignore Ctrl-C. Some
+# tests send it to programs, and look at what those do.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+  signal.signal(signal.SIGINT, signal.default_int_handler)
