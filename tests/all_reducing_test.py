@@ -47,6 +47,19 @@ class ArgumentsTest(parameterized.TestCase):
     results = tf_cdops.all_reduce(placed(1.0, 2.0, 3.0))
     self.assertEqual([result.numpy() for result in results], [6.0] * 3)
 
+  @parameterized.parameters("ps", "xring")
+  def test_a_tape_sees_through_it_in_eager_mode(self, spec):
+    tensors = placed([1.0, 2.0], [3.0, 4.0], [5.0, 6.0])
+    with tf.GradientTape() as tape:
+      tape.watch(tensors)
+      results = tf_cdops.all_reduce(tensors, spec)
+      loss = tf.add_n([tf.reduce_sum(result * result) for result in results])
+    # Each of three results is the sum, [9, 12]; each adds twice itself.
+    self.assertEqual([gradient.numpy().tolist()
+                      for gradient in tape.gradient(loss, tensors)],
+                     [[54.0, 72.0]] * 3)
+    self.assertEqual([result.device for result in results], _CPUS[:3])
+
   def test_bytes_choose_the_algorithm(self):
     # 16 bytes are within the limit and 24 are not: nccl can't run here.
     spec = "ps:16:nccl"
