@@ -35,7 +35,7 @@ def measure(cell: dict[str, Any], rounds: int,
   Args:
     cell: which, as a dict.
     rounds: at least so many steps of each.
-    seconds: as long again as this, if the steps are quick: those vary most.
+    seconds: may go into more rounds. Quick steps vary most, and get many.
 
   Returns:
     A `cells.Measured`, as a dict.
@@ -106,11 +106,10 @@ def _result(result: results.Result) -> cells.Result:
   others = {steps.FLOOR: cells.FLOOR, steps.NOTHING: cells.NOTHING}
   family = (cells.OURS if result.ours else
             others.get(result.contender, cells.TENSORFLOW))
-  time = result.time
   return cells.Result(
-      result.contender, family, time.least, time.median, time.p99,
-      time.samples, time.low, time.high, result.wrong, result.build_seconds,
-      result.nodes)
+      contender=result.contender, family=family,
+      **dataclasses.asdict(result.time), wrong=result.wrong,
+      build_seconds=result.build_seconds, nodes=result.nodes)
 
 
 if __name__ == "__main__":
