@@ -42,7 +42,6 @@ NATIVE = ("collective", "ps/collective", "collective/xring")
 every_algorithm = parameterized.parameters(*ON_FABRIC, *NATIVE)
 
 # A collective that waits in vain should fail its test, not outlast it.
-OPTIONS = tf.distribute.experimental.CommunicationOptions(timeout_seconds=90)
 
 
 def everyone(fabric, values, group):
@@ -88,7 +87,7 @@ def all_reduce(values: Sequence[Any], name: str, shards: int = 1,
                **kwargs: Any) -> list[tf.Tensor]:
   """All-reduces values, each of which is put on its device first."""
   return tf_cdops.all_reduce(on_devices(values), (name, shards),
-                             options=OPTIONS, **kwargs)
+                             **kwargs)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -189,7 +188,7 @@ class SumTest(AlgorithmTestCase):
   def test_mean(self, name, dtype, mode):
     arrays = numbers(4, [2, 3], dtype)
     results = test_util.run(mode, lambda: tf_cdops.all_reduce(
-        on_devices(arrays), name, reduce_op=test_util.MEAN, options=OPTIONS))
+        on_devices(arrays), name, reduce_op=test_util.MEAN))
     expected = total(arrays) / np.asarray(4).astype(arrays[0].dtype)
     for result, device in zip(results, virtual_devices.names(4), strict=True):
       self.assertEqual(result.devices, [device])
@@ -208,7 +207,7 @@ class SumTest(AlgorithmTestCase):
     for i, device in enumerate(virtual_devices.names(3)):
       with tf.device(device):
         variables.append(tf.Variable([i + 1.0, 10.0 * i]))
-    emit = lambda: tf_cdops.all_reduce(variables, name, options=OPTIONS)
+    emit = lambda: tf_cdops.all_reduce(variables, name)
     for mode in ("eager", "function"):
       results = test_util.run(mode, emit)
       self.assertEqual([result.arrays for result in results],
@@ -274,7 +273,7 @@ class NoDeviceTest(AlgorithmTestCase):
     @tf.function(autograph=False)
     def step(values):
       self.assertEqual([value.device for value in values], [""] * len(values))
-      results = tf_cdops.all_reduce(values, name, options=OPTIONS,
+      results = tf_cdops.all_reduce(values, name,
                                     reduce_op=reduce_op)
       devices.extend(result.device for result in results)
       return results
@@ -320,7 +319,7 @@ class NoDeviceTest(AlgorithmTestCase):
 
     @tf.function(autograph=False)
     def step(distributed):
-      results = tf_cdops.all_reduce(distributed.values, name, options=OPTIONS)
+      results = tf_cdops.all_reduce(distributed.values, name)
       devices.extend(result.device for result in results)
       return results
 
@@ -357,8 +356,7 @@ class CollectiveOrderTest(AlgorithmTestCase):
       placed = on_devices(arrays)
       return [tensor for _ in range(2) for group in groups
               for tensor in tf_cdops.all_reduce(
-                  [placed[i] for i in group], "collective#2",
-                  options=OPTIONS)]
+                  [placed[i] for i in group], "collective#2")]
 
     for _ in range(2):
       results = iter(test_util.run(mode, emit))
@@ -432,7 +430,7 @@ class CollectiveOrderTest(AlgorithmTestCase):
     hint = "auto" if implementation == "nccl" else implementation
     self.assertEqual(
         [(op.get_attr("communication_hint").decode(),
-          op.get_attr("timeout_seconds")) for op in ops], [(hint, 77.0)] * 3)
+          op.get_attr("timeout_seconds")) for op in ops], [(hint, 0.0)] * 3)
 
 
 def bytes_between_devices(graph: tf.Graph, sources: Sequence[tf.Tensor]

@@ -467,14 +467,35 @@ class OptionsTest(parameterized.TestCase):
              op.get_attr("timeout_seconds")) for op in emitted}
 
   @parameterized.parameters(
-      ("AUTO", {}, ("auto", 600.0)),
-      ("RING", {"timeout_seconds": 7.5}, ("ring", 7.5)),
-      ("RING", {"timeout_seconds": 20}, ("ring", 20.0)))
+      ("AUTO", {}, ("auto", 0.0)),
+      ("RING", {}, ("ring", 0.0)))
   def test_reach_the_collective_ops(self, implementation, kwargs, expected):
     self.assertEqual(self.attributes(implementation, **kwargs), {expected})
 
+  def test_a_timeout_is_said_once_not_to_be_heeded(self):
+    outcome = python_process.run_script("""
+        from tests import virtual_devices
+        import tensorflow as tf
+        import tf_cdops
+
+        value = virtual_devices.per_replica([tf.ones([3])] * 2)
+        ops = tf_cdops.MultiWorkerAllReduce(all_reduce_spec="collective")
+        options = tf.distribute.experimental.CommunicationOptions(
+            timeout_seconds=7.5)
+        step = tf.function(lambda: [
+            ops.reduce(tf.distribute.ReduceOp.SUM, value, value, options)
+            for _ in range(2)])
+        print({op.get_attr("timeout_seconds")
+               for op in step.get_concrete_function().graph.get_operations()
+               if op.type == "CollectiveReduceV2"})
+        """)
+    self.assertEqual(outcome.stdout, "{0.0}\n", outcome.stderr)
+    self.assertRegex(outcome.stderr, r"`timeout_seconds` \(7.5\) isn't heeded"
+                     r".*StepWatchdog.*RunOptions")
+    self.assertEqual(outcome.stderr.count("timeout_seconds"), 1)
+
   def test_nccl_is_ignored_on_cpus(self):
-    self.assertEqual(self.attributes("NCCL"), {("auto", 600.0)})
+    self.assertEqual(self.attributes("NCCL"), {("auto", 0.0)})
     options = tf.distribute.experimental.CommunicationOptions(
         implementation=(
             tf.distribute.experimental.CommunicationImplementation.NCCL))

@@ -16,7 +16,9 @@ _TWO_WORKERS = tf_cdops.Topology.from_devices(_CPUS, [_CPUS[:2], _CPUS[2:]])
 _GPUS = ["/job:localhost/replica:0/task:0/device:GPU:0",
          "/job:localhost/replica:0/task:0/device:GPU:1"]
 # A collective that waits in vain should fail its test, not outlast it.
-_OPTIONS = tf.distribute.experimental.CommunicationOptions(timeout_seconds=5)
+_OPTIONS = tf.distribute.experimental.CommunicationOptions(
+    implementation=(
+        tf.distribute.experimental.CommunicationImplementation.RING))
 
 
 def placed(*values, devices=_CPUS):

@@ -4,13 +4,14 @@ Each one is here because no public name does its job. Checked with TensorFlow
 2.16 and 2.21.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.distribute import device_util as _device_util
 from tensorflow.python.distribute import values as _values
 from tensorflow.python.eager import context as _context
+from tensorflow.python.framework import func_graph as _func_graph
 from tensorflow.python.framework import kernels as _kernels
 from tensorflow.python.framework import ops as _ops
 
@@ -83,6 +84,66 @@ def tensorflow_has_started() -> bool:
   """
   current = _context.context_safe()
   return current is not None and current._initialized
+
+
+def value_at_call(make: Callable[[], int], key: str) -> tf.Tensor:
+  """Returns an int32 that is made anew for each call of the function around.
+
+  Args:
+    make: makes it, in the thread that makes the call.
+    key: of several with one key in a graph the first is used.
+  """
+
+  def made() -> tf.Tensor:
+    with tf.device("CPU:0"):
+      return tf.constant(make(), tf.int32)
+
+  graph = _function_graph()
+  captures = graph.function_captures.by_ref_external
+  known = key in captures
+  placeholder = graph.capture_call_time_value(
+      made, tf.TensorSpec([], tf.int32), key=key)
+  if known:
+    return placeholder
+  capture = captures[key]
+
+  def captured() -> Any:
+    # TensorFlow's own would wait for a branch, where one is traced, to be
+    # called; what is called is the function around it.
+    if isinstance(_function_graph(), _func_graph.FuncGraph):
+      return [value_at_call(make, key)]
+    return capture()
+
+  captured.output_spec = capture.output_spec  # type: ignore[attr-defined]
+  captures[key] = captured
+  return placeholder
+
+
+def _function_graph() -> Any:
+  """Returns the graph of the function around; a branch or loop isn't one."""
+  graph = tf.compat.v1.get_default_graph()
+  while getattr(graph, "is_control_flow_graph", False):
+    graph = graph.outer_graph
+  return graph
+
+
+class _Connections:
+  """Counts the connections of this process to clusters."""
+
+  last: Any = None
+  number = 0
+
+
+def connection_number() -> int:
+  """Returns a number that changes when TensorFlow connects to a cluster anew.
+
+  What lived on its devices is lost then. No public call tells.
+  """
+  current = _context.context().get_server_def()
+  if current is not _Connections.last:
+    _Connections.last = current  # Kept, so that no other gets its identity.
+    _Connections.number += 1
+  return _Connections.number
 
 
 def has_kernel(op: str, device_type: str) -> bool:

@@ -8,6 +8,7 @@ can be known without running is checked here, for one value and for batches.
 from collections.abc import Sequence
 from typing import Any
 
+from absl import logging
 import numpy as np
 import tensorflow as tf
 
@@ -176,10 +177,16 @@ def engine_options(options: Any) -> engines.Options:
   """Returns what CommunicationOptions, or None, asks of a native engine."""
   if options is None:
     return engines.Options()
-  timeout = options.timeout_seconds
-  return engines.Options(
-      options.implementation.value.lower(),
-      engines.DEFAULT_TIMEOUT if timeout is None else float(timeout))
+  if options.timeout_seconds is not None:
+    logging.log_first_n(
+        logging.WARNING,
+        "CommunicationOptions: `timeout_seconds` (%s) isn't heeded: on a "
+        "collective op it ends no wait, and starts a thread for each op and "
+        "step. tf_cdops.cluster.StepWatchdog(None, limit) ends a program whose "
+        "step takes too long; a v1 session's run takes "
+        "tf.compat.v1.RunOptions(timeout_in_ms=...).", 1,
+        options.timeout_seconds)
+  return engines.Options(options.implementation.value.lower())
 
 
 def _as_distributed(value: Any, argument: str) -> Any:

@@ -15,16 +15,18 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
+from tf_cdops import _tf_compat
 from tf_cdops import errors
+from tf_cdops.fabric import thread_numbers
 
-# Seconds after which a collective that still waits for a device gives up.
-DEFAULT_TIMEOUT = 600.0
 # Where a graph keeps the ops that the next engine's all-reduce must wait for.
 _LAST_LAUNCH = "tf_cdops/last_native_all_reduce"
 # TensorFlow's strategies number their groups from 1; ours start far from it.
 _GROUP_KEYS = itertools.count(0x7CD0000)
-_INSTANCE_KEYS = itertools.count(1)
-# Two threads that run one function would mix each other's contributions.
+_LAUNCHES = itertools.count(1)
+_THREAD_NUMBER = "tf_cdops/thread_number"
+# Two threads that run one function would mix each other's contributions. A
+# graph's collective ops are numbered by thread; NCCL's op takes no number.
 _one_at_a_time = threading.Lock()
 
 Emit = Callable[[Sequence[tf.Tensor], tuple[str, ...], "Options"],
@@ -35,13 +37,15 @@ Emit = Callable[[Sequence[tf.Tensor], tuple[str, ...], "Options"],
 class Options:
   """What tf.distribute.experimental.CommunicationOptions asks of an engine.
 
+  Its `timeout_seconds` isn't among them. TensorFlow starts a thread that sleeps
+  so long for each collective op and step, and ends no wait by it: the step goes
+  on waiting for the device that is late, and later collectives all fail.
+
   Attributes:
     implementation: "auto", "ring" or "nccl"; for the collective engine.
-    timeout_seconds: when a collective gives up waiting.
   """
 
   implementation: str = "auto"
-  timeout_seconds: float = DEFAULT_TIMEOUT
 
 
 def all_reduce(engine: str, tensors: Sequence[tf.Tensor],
@@ -49,8 +53,8 @@ def all_reduce(engine: str, tensors: Sequence[tf.Tensor],
   """Sums one tensor a place with an engine; returns one a place."""
   if not tf.executing_eagerly():
     return _emit(engine, tensors, tuple(places), options)
-  function = _function(engine, tuple(places), options, tensors[0].dtype,
-                       tuple(tensors[0].shape))
+  function = _kept().function(engine, tuple(places), options,
+                              tensors[0].dtype, tuple(tensors[0].shape))
   with _one_at_a_time:
     outputs = function(*tensors)
   results = []
@@ -61,7 +65,28 @@ def all_reduce(engine: str, tensors: Sequence[tf.Tensor],
   return results
 
 
-@functools.lru_cache(maxsize=1024)  # Bounded: a model has so many shapes.
+class _Kept:
+  """What is made once and serves for one connection to a cluster."""
+
+  def __init__(self) -> None:
+    # Bounded: a model has so many shapes.
+    self.function = functools.lru_cache(maxsize=1024)(_function)
+    # The same handle each time, or it would order nothing.
+    self.launch_handle = functools.cache(_launch_handle)
+    # A group is its devices, in their order.
+    self.group_key = functools.cache(lambda places: next(_GROUP_KEYS))
+
+
+def _kept() -> _Kept:
+  return _kept_for(_tf_compat.connection_number())
+
+
+@functools.lru_cache(maxsize=1)  # A new connection lets go of the old one's.
+def _kept_for(connection: int) -> _Kept:
+  del connection
+  return _Kept()
+
+
 def _function(engine: str, places: tuple[str, ...], options: Options,
               dtype: tf.DType, shape: tuple[int, ...]
               ) -> Callable[..., list[tf.Tensor]]:
@@ -110,11 +135,11 @@ def _fences(engine: str, places: Sequence[str]) -> list[tf.Operation]:
       not tf.compat.v1.executing_eagerly_outside_functions()):
     return []
   with tf.device(None):  # They go where the handle is.
-    return [tf.raw_ops.VarIsInitializedOp(resource=_launch_handle(place)).op
-            for place in places]
+    handles = [_kept().launch_handle(place) for place in places]
+    return [tf.raw_ops.VarIsInitializedOp(resource=handle).op
+            for handle in handles]
 
 
-@functools.cache  # The same handle each time, or it would order nothing.
 def _launch_handle(place: str) -> tf.Tensor:
   name = f"tf_cdops/launch{place}".replace("/", "_").replace(":", "_")
   with tf.init_scope(), tf.device("CPU:0"):
@@ -125,7 +150,7 @@ def _nccl(tensors: Sequence[tf.Tensor], places: tuple[str, ...],
           options: Options) -> list[tf.Tensor]:
   del options  # The op has none: it waits until the step is cancelled.
   graph = tf.compat.v1.get_default_graph()
-  shared_name = f"tf_cdops_{next(_INSTANCE_KEYS)}_{graph.unique_name('nccl')}"
+  shared_name = f"tf_cdops_{next(_LAUNCHES)}_{graph.unique_name('nccl')}"
   sums = []
   for tensor, place in zip(tensors, places, strict=True):
     with tf.device(place):
@@ -140,17 +165,32 @@ def _collective(tensors: Sequence[tf.Tensor], places: tuple[str, ...],
   hint = options.implementation
   if hint == "nccl" and not all("GPU" in place.upper() for place in places):
     hint = "auto"  # MirroredStrategy may ask for NCCL on CPUs; TF would fail.
-  group_key, instance_key = _group_key(places), next(_INSTANCE_KEYS)
+  group_key = _kept().group_key(places)
+  first_key = next(_LAUNCHES) * thread_numbers.LIMIT
+  thread = _thread_number()
   sums = []
   for tensor, place in zip(tensors, places, strict=True):
     token = _token(place)
     with tf.device(place):
       sums.append(tf.raw_ops.CollectiveReduceV2(
           input=tensor, group_size=len(places), group_key=group_key,
-          instance_key=instance_key, ordering_token=[token], merge_op="Add",
-          final_op="Id", communication_hint=hint,
-          timeout_seconds=options.timeout_seconds))
+          instance_key=(first_key if thread is None
+                        else tf.raw_ops.AddV2(x=thread, y=first_key)),
+          ordering_token=[token], merge_op="Add", final_op="Id",
+          communication_hint=hint, timeout_seconds=0))
   return sums
+
+
+def _thread_number() -> tf.Tensor | None:
+  """Returns the number of the thread that runs the graph, known when it does.
+
+  Two runs of one function at once, in two threads, need keys of their own. A
+  key for each run would do, but TensorFlow keeps 1.7 KB for each key for ever:
+  so each thread uses the same ones again. A session numbers its runs itself.
+  """
+  if not tf.compat.v1.executing_eagerly_outside_functions():
+    return None
+  return _tf_compat.value_at_call(thread_numbers.current, _THREAD_NUMBER)
 
 
 _ENGINES: dict[str, Emit] = {"nccl": _nccl, "collective": _collective}
@@ -189,12 +229,6 @@ def _on(place: str, function: Callable[..., tf.Tensor],
         *args: object) -> tf.Tensor:
   with tf.device(place):
     return function(*args)
-
-
-@functools.cache  # A group is its devices, in their order, for good.
-def _group_key(places: tuple[str, ...]) -> int:
-  del places
-  return next(_GROUP_KEYS)
 
 
 def _token(place: str) -> tf.Tensor:
