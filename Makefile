@@ -9,12 +9,16 @@ OLDEST_TENSORFLOW = $(shell $(PYTHON) -c "import runpy; \
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 # A file's tests share set-up and devices, so each file stays in one process.
 PYTEST := -m pytest -n auto --maxprocesses=4 --dist=loadfile
+# Steps of each algorithm, and of each pair.
+CAMPAIGN_STEPS := 5000
+CAMPAIGN_PAIR_STEPS := 1000
 REQUIREMENTS := setup.py tf_cdops/version.py
 
 # Keras writes a settings file where it feels at home: not in the user's.
 export KERAS_HOME := $(CURDIR)/$(VENV)/keras
 
-.PHONY: demo test bench lint types chromium pytest bazel test-oldest clean
+.PHONY: demo test bench campaign lint types chromium pytest bazel \
+  test-oldest clean
 
 demo: $(VENV)/.demo
 	$(VENV)/bin/python -m tf_cdops demo
@@ -38,6 +42,13 @@ bazel: $(VENV)/.dev
 
 bench: $(VENV)/.dev  # The better part of an hour; leave the machine alone.
 	$(VENV)/bin/python benchmarks/suite.py
+
+campaign: $(VENV)/.dev  # An hour or two: thousands of steps of every spec.
+	for mode in function eager session keras workers; do \
+	  $(VENV)/bin/python -m tests.long_run --mode=$$mode \
+	    --steps=$(CAMPAIGN_STEPS) --pair_steps=$(CAMPAIGN_PAIR_STEPS) \
+	    || exit 1; \
+	done
 
 test-oldest: $(OLDEST)/.dev
 	$(OLDEST)/bin/python $(PYTEST)
