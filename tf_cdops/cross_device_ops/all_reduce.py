@@ -47,7 +47,8 @@ class AllReduceCrossDeviceOps(base.CheckedCrossDeviceOps):
         `bytes_per_pack` of the options). 0 for no packing.
       agg_small_grads_max_bytes: where num_packs is 0, tensors up to this size
         are joined. 0 for none.
-      agg_small_grads_max_group: at most so many of those are joined.
+      agg_small_grads_max_group: at most so many of those are joined. 0 for
+        none, not even where the spec "auto" would join some.
       sparse: what becomes of tf.IndexedSlices. "gather" sends every slice to
         every device, "deduplicate" first adds up the slices of one index, and
         "dense" makes them dense, for layers that use most of their rows.
@@ -61,7 +62,7 @@ class AllReduceCrossDeviceOps(base.CheckedCrossDeviceOps):
     self._packing = planning.Packing(
         whole("num_packs", num_packs, 0),
         whole("agg_small_grads_max_bytes", agg_small_grads_max_bytes, 0),
-        whole("agg_small_grads_max_group", agg_small_grads_max_group, 1))
+        whole("agg_small_grads_max_group", agg_small_grads_max_group, 0))
     self._sparse = sparse_lib.check_mode(sparse)
     self._one_device = reduction_to_one_device.ReductionToOneDevice()
     self._in_order = False
