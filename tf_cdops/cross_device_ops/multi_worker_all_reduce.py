@@ -10,6 +10,7 @@ from absl import logging
 import tensorflow as tf
 
 from tf_cdops import device_names
+from tf_cdops import devices as devices_lib
 from tf_cdops import errors
 from tf_cdops import planning
 from tf_cdops import self_checking
@@ -53,7 +54,8 @@ class MultiWorkerAllReduce(all_reduce.AllReduceCrossDeviceOps):
       agg_small_grads_max_bytes: see `AllReduceCrossDeviceOps`.
       agg_small_grads_max_group: see `AllReduceCrossDeviceOps`.
       topology: the devices and how they are grouped, if their names don't
-        say; declares virtual workers.
+        say; declares virtual workers. Inside a tf.function values may have no
+        device; then the strategy's devices are meant, or else these.
       sparse: see `AllReduceCrossDeviceOps`.
       reproducible: every element is summed in one place in the order of
         replicas, so that results don't depend, to the last bit, on packing,
@@ -109,6 +111,15 @@ class MultiWorkerAllReduce(all_reduce.AllReduceCrossDeviceOps):
             f"`reproducible` (True) must have algorithms that sum in the order "
             f"of replicas, and {line.alg!r} in `all_reduce_spec` doesn't; use "
             "'ps', 'pscpu', 'psgpu' or 'auto'.")
+
+  def _meant_by(self, names: tuple[str, ...]) -> tuple[str, ...]:
+    declared = self._declared.devices if self._declared else ()
+    if len(declared) != len(names):
+      return names
+    for name in declared:
+      devices_lib.check_present(name, "topology")
+    return tuple(name or meant
+                 for name, meant in zip(names, declared, strict=True))
 
   def _topology(self, names: tuple[str, ...]) -> topology_lib.Topology:
     topology = _grouped(names, self._declared, self._worker_devices)
