@@ -307,6 +307,103 @@ class WithoutDeviceTest(parameterized.TestCase):
                        [[[2.0], [0.0], [4.0]]] * 2)
 
 
+class DeclaredDevicesTest(parameterized.TestCase):
+  """Values with no device, and a topology that says where they are."""
+
+  def trace(self, ops: Any, pairs: Callable[[Any], Any]) -> Any:
+    """Traces a batch_reduce of arguments, which have no device."""
+    values = [v.values for v in vectors([2, 5])]
+    @tf.function(autograph=False)
+    def step(values: Any) -> Any:
+      self.assertEqual({v.device for value in values for v in value}, {""})
+      given = [_tf_compat.PerReplica(tuple(value)) for value in values]
+      results = ops.batch_reduce(SUM, [pairs(value) for value in given])
+      return [test_util.local_results(result) for result in results]
+    concrete = step.get_concrete_function(values)
+    return concrete.graph.get_operations(), step(values)
+
+  def assert_sums(self, results: Any) -> None:
+    self.assertEqual([[part.numpy().tolist() for part in parts]
+                      for parts in results], sums(vectors([2, 5])))
+
+  @parameterized.product(
+      topology=(PAIRED, UNEVEN), spec=(*PAIRS, "xring#2", "auto"),
+      destinations=("itself", "others with no device", "the devices"))
+  def test_are_reduced_as_if_they_were_there(self, topology, spec,
+                                             destinations):
+    ops = make(spec, topology=topology, num_packs=1)
+    pairs = {
+        "itself": lambda v: (v, v),
+        "others with no device": lambda v: (
+            v, _tf_compat.PerReplica(tuple(2.0 * part for part in v.values))),
+        "the devices": lambda v: (v, each(float))}[destinations]
+    emitted, results = self.trace(ops, pairs)
+    self.assert_sums(results)
+    values = vectors([2, 5])  # Eager tensors, which do have devices.
+    known = traced(lambda: batch_reduce(ops, SUM, values))
+    for op_type in ("AddN", "AddV2", "ConcatV2", "CollectiveReduceV2"):
+      with self.subTest(op_type):
+        self.assertEqual(
+            sorted(op.device for op in kind(emitted, op_type)),
+            sorted(op.device for op in kind(known, op_type)))
+
+  def test_each_worker_sums_for_itself(self):
+    ops = tf_cdops.MultiWorkerAllReduce(
+        all_reduce_spec="pscpu/pscpu", topology=PAIRED)
+    emitted, results = self.trace(ops, lambda v: (v, v))
+    self.assert_sums(results)
+    # Of each of two values: on both workers, and of the workers on one.
+    where = sorted(DEVICES.index(op.device) for op in kind(emitted, "AddN"))
+    self.assertLen(where, 6)
+    self.assertEqual(set(where), {0, 2})
+
+  def test_of_another_number_are_not_meant(self):
+    three = tf_cdops.Topology.from_devices(DEVICES[:3])
+    ops = tf_cdops.MultiWorkerAllReduce(topology=three)
+    emitted, results = self.trace(ops, lambda v: (v, v))
+    self.assert_sums(results)
+    self.assertEqual({op.device for op in kind(emitted, "AddN")}, {""})
+
+  def test_one_device_as_destination_is_no_all_reduce(self):
+    ops = tf_cdops.MultiWorkerAllReduce(topology=PAIRED)
+    emitted, results = self.trace(ops, lambda v: (v, DEVICES[3]))
+    self.assertEqual([len(parts) for parts in results], [1, 1])
+    self.assertEqual([op.device for op in kind(emitted, "AddN")],
+                     [DEVICES[3]] * 2)
+
+  def test_slices(self):
+    ops = tf_cdops.MultiWorkerAllReduce(
+        topology=tf_cdops.Topology.from_devices(DEVICES[:2]))
+    value = test_util.per_replica_slices(
+        ([[1.0]], [2], [3, 1]), ([[2.0], [3.0]], [0, 2], [3, 1]))
+    devices = []
+    @tf.function
+    def step(value: Any) -> Any:
+      result = ops.reduce(SUM, value, value)
+      devices.extend(part.values.device for part in result.values)
+      return [tf.convert_to_tensor(part) for part in result.values]
+    self.assertEqual([part.numpy().tolist() for part in step(value)],
+                     [[[2.0], [0.0], [4.0]]] * 2)
+    self.assertEqual(devices, DEVICES[:2])
+
+  def test_that_are_not_here(self):
+    names = [*DEVICES[:3], "/cpu:99"]
+    ops = tf_cdops.MultiWorkerAllReduce(
+        topology=tf_cdops.Topology.from_devices(names))
+    with self.assertRaisesRegex(
+        ValueError, r"`topology` \('/device:CPU:99'\) must be a device of this "
+        "program; choose one of"):
+      self.trace(ops, lambda v: (v, v))
+
+  def test_a_strategys_devices_come_first(self):
+    backwards = tf_cdops.Topology.from_devices(DEVICES[::-1])
+    strategy = strategy_of(tf_cdops.MultiWorkerAllReduce(topology=backwards))
+    with strategy.scope(), self.assertRaisesRegex(
+        ValueError, r"`topology` has the devices .*CPU:3', .*they must be the "
+        "same, in order"):
+      self.trace(strategy.extended._cross_device_ops, lambda v: (v, v))
+
+
 class NcclTest(parameterized.TestCase):
 
   def test_falls_back_with_one_warning_that_says_why(self):
@@ -939,13 +1036,50 @@ class WorkersTest(parameterized.TestCase):
         r"values' devices, which are \['/job:localhost/.*CPU:3'\]"):
       ops.reduce(SUM, value, value)
 
-  def test_number_of_gpus_that_does_not_match(self):
+  def test_another_number_of_gpus_is_told_once(self):
     ops = tf_cdops.MultiWorkerAllReduce(num_gpus_per_worker=2)
-    value = vectors([2])[0]
-    with self.assertRaisesRegex(
-        ValueError, r"`num_gpus_per_worker` \(2\) must be the number of GPUs "
-        r"of each worker, and one has 0: \['/job:localhost/.*CPU:3'\]"):
-      ops.reduce(SUM, value, value)
+    values = vectors([2, 3])
+    with self.assertLogs("absl", logging.WARNING) as logs:
+      for _ in range(3):
+        self.assertEqual(arrays(batch_reduce(ops, SUM, values)), sums(values))
+    self.assertLen(logs.records, 1)
+    self.assertRegex(
+        logs.records[0].getMessage(),
+        r"^MultiWorkerAllReduce goes on with the GPUs it found, of each worker "
+        r"\[0\], which isn't `num_gpus_per_worker` \(2\): the devices are "
+        r"\['/job:localhost/.*CPU:3'\]\.$")
+
+  def test_each_object_tells_of_each_finding(self):
+    pairs = [(ops, value) for ops in (
+        tf_cdops.MultiWorkerAllReduce(num_gpus_per_worker=1),
+        tf_cdops.MultiWorkerAllReduce(num_gpus_per_worker=1))
+             for value in vectors([1], 2) + vectors([1], 3)]
+    with self.assertLogs("absl", logging.WARNING) as logs:
+      for ops, value in pairs * 2:
+        ops.reduce(SUM, value, value)
+    self.assertLen(logs.records, 4)
+
+  @parameterized.parameters(
+      (["CPU:0"], r"worker \[0, 0\], which .*_worker` \(2\)"),
+      (["GPU:0"], r"worker \[1, 1\], which .*_worker` \(2\)"),
+      (["GPU:0", "GPU:1"], None))
+  def test_gpus_of_the_workers_that_tensorflows_tests_name(self, kinds, found):
+    workers = [f"/job:worker/replica:0/task:{i}" for i in range(2)]
+    ops = tf_cdops.MultiWorkerAllReduce(
+        workers, 2, ("pscpu/pscpu", 2, -1), 0, 0, 0)
+    with tf.Graph().as_default():
+      parts = []
+      for worker, name in itertools.product(workers, kinds):
+        with tf.device(f"{worker}/device:{name}"):
+          parts.append(tf.zeros([2]))
+      value = _tf_compat.PerReplica(tuple(parts))
+      with (self.assertLogs("absl", logging.WARNING) if found
+            else no_logs(self)) as logs:
+        result = ops.reduce(SUM, value, value)
+    self.assertEqual([part.device for part in result.values],
+                     [part.device for part in parts])
+    if found:
+      self.assertRegex(logs.records[0].getMessage(), found)
 
 
 class HistoricBugsTest(parameterized.TestCase):
@@ -1043,7 +1177,7 @@ class HistoricBugsTest(parameterized.TestCase):
 
   @parameterized.parameters(
       (10, 1, 10), (10, 2, 5), (10, 3, 4), (10, 9, 2), (10, 10, 1),
-      (11, 10, 2), (12, 10, 2), (20, 10, 2), (21, 10, 3))
+      (11, 10, 2), (12, 10, 2), (20, 10, 2), (21, 10, 3), (10, 0, 10))
   def test_group_limit_is_exact(self, count, group, packs):
     ops = tf_cdops.MultiWorkerAllReduce(
         all_reduce_spec="ps", agg_small_grads_max_bytes=8,
@@ -1174,12 +1308,10 @@ class BadInputTest(parameterized.TestCase):
            "agg_small_grads_max_group"), NOT_WHOLE)),
       *((tf_cdops.NcclAllReduce, "num_packs", n) for n in NOT_WHOLE),
       *((tf_cdops.MultiWorkerAllReduce, "num_gpus_per_worker", n)
-        for n in NOT_WHOLE if n is not None),
-      (tf_cdops.AllReduceCrossDeviceOps, "agg_small_grads_max_group", 0),
-      (tf_cdops.MultiWorkerAllReduce, "agg_small_grads_max_group", 0))
+        for n in NOT_WHOLE if n is not None))
   def test_number(self, kind_of, name, number):
     with self.assertRaisesRegex(
-        ValueError, rf"^`{name}` \({re.escape(repr(number))}\) {WHOLE} [01]"):
+        ValueError, rf"^`{name}` \({re.escape(repr(number))}\) {WHOLE} 0"):
       kind_of(**{name: number})
 
   @parameterized.parameters(

@@ -57,6 +57,11 @@ class ExplainTest(parameterized.TestCase):
     self.assertLen(data["schedule"]["steps"], 2)
     self.assertEqual(data["device_types"], ["CPU"])
 
+  def test_groups_of_none(self):
+    data = json.loads(run("--devices=2", "--json", "--sizes=9x4",
+                          "--agg_small_grads_max_group=0").stdout)
+    self.assertLen(data["buckets"], 9)
+
   def test_latency_of_one_worker_is_that_inside(self):
     data = json.loads(run("--devices=2", "--json", "--latency=2ms").stdout)
     self.assertEqual(data["network"]["inside"]["latency_seconds"], 2e-3)
@@ -109,7 +114,7 @@ class WrongUsageTest(parameterized.TestCase):
       (["--workers=4096", "--devices=1024"],
        r"`--workers` \(4096\) times `--devices` \(1024\) must be at most 65"),
       (["--num_packs=-1"], r"`--num_packs` \(-1\) must be from 0 to"),
-      (["--agg_small_grads_max_group=0"], r"max_group` \(0\) must be from 1"),
+      (["--agg_small_grads_max_group=-1"], r"max_group` \(-1\) must be from 0"),
       (["--agg_small_grads_max_bytes=x"],
        r"`--agg_small_grads_max_bytes` \('x'\) must be a number of bytes"),
       (["--sizes=x"], r"`--sizes` \('x'\) must be"),

@@ -62,6 +62,7 @@ class FlagsTest(parameterized.TestCase):
       ("agg_small_grads_max_bytes", "1G", 1 << 30),
       ("agg_small_grads_max_bytes", "0", 0),
       ("agg_small_grads_max_group", "1", 1),
+      ("agg_small_grads_max_group", "0", 0),
       ("reduce_to_device", "/cpu:1", "/cpu:1"),
       ("worker_devices", "/job:worker/task:0,/job:worker/task:1",
        ("/job:worker/task:0", "/job:worker/task:1")),
@@ -82,9 +83,8 @@ class FlagsTest(parameterized.TestCase):
       ("all_reduce_spec", "@/no/such.json", "must name a readable JSON file"),
       *((name, text, rf"`--{name}` \('{text}'\) {WHOLE} {least}")
         for name, least in (("num_packs", 0), ("num_gpus_per_worker", 0),
-                            ("agg_small_grads_max_group", 1))
+                            ("agg_small_grads_max_group", 0))
         for text in ("-1", "x", "1.5", "")),
-      ("agg_small_grads_max_group", "0", f"{WHOLE} 1"),
       *(("agg_small_grads_max_bytes", text,
          rf"`agg_small_grads_max_bytes` \('{text}'\) must be a number of bytes "
          "such as 512, 32k") for text in ("-1", "64q", "1.5k", "k", "")),
@@ -126,7 +126,7 @@ class FlagsTest(parameterized.TestCase):
       "a number of bytes, such as 512, 64k or 1m",
       "<auto|multi_worker|nccl|one_device>",
       "a comma-separated list of device names",
-      "a device name, such as /gpu:0", "a whole number of at least 1")
+      "a device name, such as /gpu:0", "a whole number of at least 0")
   def test_help_has_the_syntax(self, syntax):
     self.assertIn(syntax, " ".join(parsed().get_help().split()))
 

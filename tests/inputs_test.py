@@ -166,7 +166,8 @@ class InputsTest(parameterized.TestCase):
         with (self.subTest(call=name),
               self.assertRaisesRegex(
                   ValueError, r"^`reduce_op` \(.*\) must be tf\.distribute\."
-                  r"ReduceOp\.SUM or tf\.distribute\.ReduceOp\.MEAN\.$")):
+                  r"ReduceOp\.SUM or tf\.distribute\.ReduceOp\.MEAN\."
+                  r"( Write tf\.distribute\.ReduceOp\.SUM\.)?$")):
           call()
 
   @parameterized.parameters(

@@ -29,7 +29,7 @@ _LAYERS = (
     ("tf_cdops.algorithms",),
     ("tf_cdops.fabric",),
     ("tf_cdops.spec", "tf_cdops.topology"),
-    ("tf_cdops.device_names",),
+    ("tf_cdops.device_names", "tf_cdops._tensorflow_1"),
     ("tf_cdops.errors",),
     ("tf_cdops._tf_compat",),
     ("tf_cdops._requirements",),
@@ -39,8 +39,9 @@ _LAYERS = (
 _PURE = ("tf_cdops.explaining", "tf_cdops.tuning", "tf_cdops.planning",
          "tf_cdops.auto_rules", "tf_cdops.algorithms", "tf_cdops.fabric.base",
          "tf_cdops.fabric.tracing", "tf_cdops.fabric.traffic", "tf_cdops.spec",
-         "tf_cdops.topology", "tf_cdops.device_names", "tf_cdops.errors",
-         "tf_cdops.version", "tf_cdops._requirements")
+         "tf_cdops.topology", "tf_cdops.device_names",
+         "tf_cdops._tensorflow_1", "tf_cdops.errors", "tf_cdops.version",
+         "tf_cdops._requirements")
 # The facade's imports for type checkers, and of modules named by a string.
 _FACADE = "tf_cdops"
 

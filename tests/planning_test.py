@@ -87,6 +87,11 @@ class PackingTest(parameterized.TestCase):
        [(3,), (0, 1, 2)]),
       ("aggregated alone", Packing(small_max_bytes=10, small_max_group=1),
        [(3,), (2,), (1,), (0,)]),
+      ("aggregated in groups of none",
+       Packing(small_max_bytes=10, small_max_group=0),
+       [(3,), (2,), (1,), (0,)]),
+      ("num_packs and groups of none", Packing(num_packs=2, small_max_group=0),
+       [(2, 3), (0, 1)]),
       ("aggregation is capped", Packing(small_max_bytes=10, cap=29),
        [(2, 3), (0, 1)]))
   def test_four_equal_tensors(self, packing, expected):
@@ -171,6 +176,8 @@ class AutoTest(parameterized.TestCase):
       (Packing(num_packs=1), [(0, 1, 2)]),
       (Packing(num_packs=3), [(2,), (1,), (0,)]),
       (Packing(small_max_bytes=4), [(0, 2), (1,)]),
+      (Packing(small_max_group=0), [(2,), (1,), (0,)]),
+      (Packing(small_max_bytes=4, small_max_group=0), [(2,), (1,), (0,)]),
       (Packing(small_max_bytes=1 << 20), [(0, 1, 2)]))
   def test_what_the_user_asks_for_wins(self, packing, expected):
     # Both rules say "ps", so its tensors are packed together.
@@ -214,7 +221,7 @@ _SIZES = st.lists(
     max_size=30)
 _PACKINGS = st.builds(
     Packing, num_packs=st.integers(0, 6), small_max_bytes=st.integers(0, 40),
-    small_max_group=st.integers(1, 5), cap=st.integers(1, 100))
+    small_max_group=st.integers(0, 5), cap=st.integers(1, 100))
 _SPECS = st.sampled_from(["auto", "ps", "xring#2", "ps:16:xring#3",
                           "ps:4:rechd:1k:ps"])
 
@@ -245,7 +252,7 @@ class EveryPlanTest(absltest.TestCase):
         self.assertEqual(bucket.num_bytes, sum(weights))
       if len(weights) > 1:
         self.assertLessEqual(bucket.num_bytes, packing.cap)
-        if not packing.num_packs and packing.small_max_bytes:
+        if not packing.num_packs and packing.wanted:
           self.assertLessEqual(len(weights), packing.small_max_group)
           self.assertLessEqual(max(weights), packing.small_max_bytes)
     # Each tensor's algorithm is the one it would have alone.

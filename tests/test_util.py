@@ -52,8 +52,18 @@ def local_results(result: Any) -> tuple[Any, ...]:
   return (result,)
 
 
-def run(mode: str, emit: Callable[[], Sequence[Any]]) -> list[Result]:
-  """Runs `emit` in one of MODES and describes each result it returns."""
+def run(mode: str, emit: Callable[[], Sequence[Any]],
+        open_session: Callable[[], Any] | None = None) -> list[Result]:
+  """Runs `emit` in one of MODES and describes each result it returns.
+
+  Args:
+    mode: one of MODES.
+    emit: returns results, in eager code or for a graph.
+    open_session: makes the session of mode "graph"; `session` if None.
+
+  Returns:
+    What each result is, with its numbers.
+  """
   if mode == "eager":
     described, tensors = _describe(emit())
     arrays = [tensor.numpy() for tensor in tensors]
@@ -68,7 +78,7 @@ def run(mode: str, emit: Callable[[], Sequence[Any]]) -> list[Result]:
   else:
     with tf.Graph().as_default():
       described, tensors = _describe(emit())
-      with session() as sess:
+      with (open_session or session)() as sess:
         sess.run(tf.compat.v1.global_variables_initializer())
         arrays = sess.run(tensors)
   remaining = iter(arrays)

@@ -8,6 +8,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 from tf_cdops import _requirements
+from tf_cdops import _tensorflow_1
 from tf_cdops.version import __version__
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def __getattr__(name: str) -> object:
   if name == "flags":
     return importlib.import_module("tf_cdops.flags")
   if name not in _HOMES:
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    raise _tensorflow_1.missing(__name__, name)
   value = getattr(importlib.import_module(_HOMES[name]), name)
   globals()[name] = value
   return value

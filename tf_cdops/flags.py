@@ -87,9 +87,9 @@ def define_flags(
          lambda text: spec_lib.parse_bytes(text, "agg_small_grads_max_bytes"),
          "bytes", "a number of bytes, such as 512, 64k or 1m",
          "Where nothing is said of --num_packs, join tensors up to this size.")
-  define("agg_small_grads_max_group", _whole("agg_small_grads_max_group", 1),
-         "tensors", "a whole number of at least 1",
-         "Join at most so many small tensors.")
+  define("agg_small_grads_max_group", _whole("agg_small_grads_max_group", 0),
+         "tensors", "a whole number of at least 0",
+         "Join at most so many small tensors; 0 for none.")
   define("reduce_to_device", lambda text: _device(text, "reduce_to_device"),
          "device", "a device name, such as /gpu:0",
          "For --cross_device_ops=one_device: where to sum.")

@@ -12,6 +12,7 @@ from absl import logging
 import numpy as np
 import tensorflow as tf
 
+from tf_cdops import _tensorflow_1
 from tf_cdops import _tf_compat
 from tf_cdops import devices
 from tf_cdops import errors
@@ -31,14 +32,16 @@ def check_reduce_op(reduce_op: Any) -> None:
   if not isinstance(reduce_op, tf.distribute.ReduceOp):
     raise errors.InputError(
         f"`reduce_op` ({reduce_op!r}) must be tf.distribute.ReduceOp.SUM or "
-        "tf.distribute.ReduceOp.MEAN.")
+        "tf.distribute.ReduceOp.MEAN."
+        + _tensorflow_1.reduce_op_instead_of(reduce_op))
 
 
 def check_destinations(destinations: Any) -> None:
   """Raises unless `destinations` names at least one device."""
   if not isinstance(destinations, _DESTINATION_TYPES):
     raise errors.InputError(
-        f"`destinations` ({_brief(destinations)}) must be {_DESTINATIONS}.")
+        f"`destinations` ({_brief(destinations)}) must be {_DESTINATIONS}."
+        + _tensorflow_1.destinations_instead_of(destinations))
   if isinstance(destinations, str):
     devices.check_present(destinations, "destinations")
   elif isinstance(destinations, tf.distribute.DistributedValues):

@@ -34,7 +34,7 @@ class Packing:
   Attributes:
     num_packs: that many packs, or 0 for none.
     small_max_bytes: where num_packs is 0, tensors up to this size are packed.
-    small_max_group: at most so many of those in a pack.
+    small_max_group: at most so many of those in a pack; 0 for no pack.
     cap: the most bytes in a pack; a larger tensor stays alone.
   """
 
@@ -45,8 +45,9 @@ class Packing:
 
   @property
   def wanted(self) -> bool:
-    """Whether the user asked for any."""
-    return self.num_packs > 0 or self.small_max_bytes > 0
+    """Whether the user said which, if only that none are."""
+    return (self.num_packs > 0 or self.small_max_bytes > 0
+            or self.small_max_group == 0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -219,7 +220,7 @@ def _packs(positions: Sequence[int], sizes: Sequence[TensorSize], way: _Way,
       yield from _capped(pack, weight, packing.cap, len(pack))
   elif packing.wanted or way.pack:
     limit = packing.small_max_bytes if packing.wanted else math.inf
-    group = packing.small_max_group if packing.wanted else len(known)
+    group = (packing.small_max_group or 1) if packing.wanted else len(known)
     small = [i for i in known if weight(i) <= limit]
     yield from _capped(small, weight, packing.cap, group)
     yield from ([i] for i in known if weight(i) > limit)

@@ -59,7 +59,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
   packing.add_argument("--agg_small_grads_max_bytes", metavar="BYTES",
                        help="join tensors up to this size")
   packing.add_argument("--agg_small_grads_max_group", type=int,
-                       metavar="N", help="at most so many (default: 10)")
+                       metavar="N",
+                       help="at most so many, 0 for none (default: 10)")
   links = parser.add_argument_group("over which links")
   links.add_argument("--inside", metavar="NAME",
                      help="links inside workers (default: nvlink, or memory "
@@ -126,7 +127,7 @@ def _print(args: argparse.Namespace, explanation: explaining.Explanation,
 def _check_numbers(args: argparse.Namespace) -> None:
   for name, most in _MOST.items():
     value = getattr(args, name)
-    least = 0 if name == "num_packs" else 1
+    least = 1 if name in ("workers", "devices") else 0
     if value is not None and not least <= value <= most:
       raise errors.InputError(
           f"`--{name}` ({value}) must be from {least} to {most:,}.")
@@ -144,11 +145,12 @@ def _packing(args: argparse.Namespace) -> planning.Packing:
     raise errors.InputError(
         f"`--agg_small_grads_max_bytes` ({small}) must be left out beside "
         "--num_packs, which packs tensors of any size; give one of them.")
-  if group is not None and not num_bytes:
+  if group and not num_bytes:
     raise errors.InputError(
         f"`--agg_small_grads_max_group` ({group}) must come with "
         "--agg_small_grads_max_bytes, which says what is grouped; give both.")
-  return planning.Packing(args.num_packs, num_bytes, group or 10)
+  return planning.Packing(args.num_packs, num_bytes,
+                          10 if group is None else group)
 
 
 def _topology(args: argparse.Namespace) -> topology_lib.Topology:

@@ -1,5 +1,6 @@
 """The classes that a tf.distribute.MirroredStrategy takes."""
 
+from tf_cdops import _tensorflow_1
 from tf_cdops.cross_device_ops.all_reduce import AllReduceCrossDeviceOps
 from tf_cdops.cross_device_ops.multi_worker_all_reduce import (
     MultiWorkerAllReduce,
@@ -15,3 +16,7 @@ __all__ = [
     "NcclAllReduce",
     "ReductionToOneDevice",
 ]
+
+
+def __getattr__(name: str) -> object:
+  raise _tensorflow_1.missing(__name__, name)

@@ -47,7 +47,8 @@ class AllReduceCrossDeviceOps(base.CheckedCrossDeviceOps):
         `bytes_per_pack` of the options). 0 for no packing.
       agg_small_grads_max_bytes: where num_packs is 0, tensors up to this size
         are joined. 0 for none.
-      agg_small_grads_max_group: at most so many of those are joined.
+      agg_small_grads_max_group: at most so many of those are joined. 0 for
+        none, not even where the spec "auto" would join some.
       sparse: what becomes of tf.IndexedSlices. "gather" sends every slice to
         every device, "deduplicate" first adds up the slices of one index, and
         "dense" makes them dense, for layers that use most of their rows.
@@ -61,7 +62,7 @@ class AllReduceCrossDeviceOps(base.CheckedCrossDeviceOps):
     self._packing = planning.Packing(
         whole("num_packs", num_packs, 0),
         whole("agg_small_grads_max_bytes", agg_small_grads_max_bytes, 0),
-        whole("agg_small_grads_max_group", agg_small_grads_max_group, 1))
+        whole("agg_small_grads_max_group", agg_small_grads_max_group, 0))
     self._sparse = sparse_lib.check_mode(sparse)
     self._one_device = reduction_to_one_device.ReductionToOneDevice()
     self._in_order = False
@@ -89,7 +90,7 @@ class AllReduceCrossDeviceOps(base.CheckedCrossDeviceOps):
     batches: dict[tuple[str, ...], dict[int, list[Any]]] = (
         collections.defaultdict(dict))
     for i, (value, destinations) in enumerate(value_destination_pairs):
-      names = _all_reduce_devices(value, destinations)
+      names = self._all_reduce_devices(value, destinations)
       topology = self._topology(names) if names else None
       if names is None or topology is None:
         results[i] = self._one_device.reduce_implementation(
@@ -109,6 +110,26 @@ class AllReduceCrossDeviceOps(base.CheckedCrossDeviceOps):
       for i, values in zip(batch, reduced, strict=True):
         results[i] = _tf_compat.mirrored(values)
     return results
+
+  def _all_reduce_devices(self, value: Any,
+                          destinations: Any) -> tuple[str, ...] | None:
+    """Returns the devices of an all-reduce; None if it isn't one."""
+    names = devices_lib.of_replicas(value.values)
+    if not all(names):
+      names = self._meant_by(names)
+    if len(names) < 2 or not all(names) or len(set(names)) < len(names):
+      return None
+    if destinations is value:
+      return names
+    targets = inputs.destination_devices(destinations)
+    if names == targets or (len(names) == len(targets) and all(
+        map(device_names.may_be_same, names, targets))):
+      return names
+    return None
+
+  def _meant_by(self, names: tuple[str, ...]) -> tuple[str, ...]:
+    """Returns the names, of which some are empty, as far as they are known."""
+    return names
 
   def _topology(self, names: tuple[str, ...]) -> topology_lib.Topology | None:
     """Returns how the devices are grouped; None to reduce on one of them."""
@@ -140,21 +161,6 @@ class AllReduceCrossDeviceOps(base.CheckedCrossDeviceOps):
     cap = options.bytes_per_pack if options else 0
     return (dataclasses.replace(self._packing, cap=cap) if cap
             else self._packing)
-
-
-def _all_reduce_devices(value: Any,
-                        destinations: Any) -> tuple[str, ...] | None:
-  """Returns the devices of an all-reduce; None if it isn't one."""
-  names = devices_lib.of_replicas(value.values)
-  if len(names) < 2 or not all(names) or len(set(names)) < len(names):
-    return None
-  if destinations is value:
-    return names
-  targets = inputs.destination_devices(destinations)
-  if names == targets or (len(names) == len(targets) and all(
-      map(device_names.may_be_same, names, targets))):
-    return names
-  return None
 
 
 @functools.lru_cache(maxsize=256)

@@ -4,6 +4,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tf_cdops import _tensorflow_1
 from tf_cdops import _tf_compat
 from tf_cdops import execution
 from tf_cdops import inputs
@@ -21,6 +22,7 @@ class CheckedCrossDeviceOps(tf.distribute.CrossDeviceOps):
   """
 
   @_as_it_is
+  @_tensorflow_1.todays_keywords
   def reduce(self, reduce_op: Any, per_replica_value: Any, destinations: Any,
              options: Any = None) -> Any:
     """See `tf.distribute.CrossDeviceOps.reduce`."""
@@ -30,6 +32,7 @@ class CheckedCrossDeviceOps(tf.distribute.CrossDeviceOps):
     return super().reduce(reduce_op, value, destinations, options)
 
   @_as_it_is
+  @_tensorflow_1.todays_keywords
   def batch_reduce(self, reduce_op: Any, value_destination_pairs: Any,
                    options: Any = None) -> list[Any]:
     """See `tf.distribute.CrossDeviceOps.batch_reduce`; an empty batch is []."""

@@ -6,9 +6,11 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
+from absl import logging
 import tensorflow as tf
 
 from tf_cdops import device_names
+from tf_cdops import devices as devices_lib
 from tf_cdops import errors
 from tf_cdops import planning
 from tf_cdops import self_checking
@@ -42,7 +44,8 @@ class MultiWorkerAllReduce(all_reduce.AllReduceCrossDeviceOps):
     Args:
       worker_devices: device strings of the workers that take part, such as
         "/job:worker/task:0"; None to read them off the values' devices.
-      num_gpus_per_worker: number of GPUs of each worker; None likewise.
+      num_gpus_per_worker: number of GPUs of each worker; None likewise. What
+        the values are on counts: if that is another number, a warning says so.
       all_reduce_spec: a text, a tuple (algorithm, shards, limit), a named
         tuple or a list of tuples. Tensors of up to `limit` bytes use that
         algorithm in that many shards; limits rise, and the last is -1. "auto"
@@ -51,7 +54,8 @@ class MultiWorkerAllReduce(all_reduce.AllReduceCrossDeviceOps):
       agg_small_grads_max_bytes: see `AllReduceCrossDeviceOps`.
       agg_small_grads_max_group: see `AllReduceCrossDeviceOps`.
       topology: the devices and how they are grouped, if their names don't
-        say; declares virtual workers.
+        say; declares virtual workers. Inside a tf.function values may have no
+        device; then the strategy's devices are meant, or else these.
       sparse: see `AllReduceCrossDeviceOps`.
       reproducible: every element is summed in one place in the order of
         replicas, so that results don't depend, to the last bit, on packing,
@@ -79,6 +83,7 @@ class MultiWorkerAllReduce(all_reduce.AllReduceCrossDeviceOps):
       raise errors.InputError(
           "`topology` and `worker_devices` both group the devices; give one.")
     self._declared = topology
+    self._counted: set[tuple[str, ...]] = set()
     self._self_check = self_check
     if reproducible:
       self._check_in_order()
@@ -107,9 +112,21 @@ class MultiWorkerAllReduce(all_reduce.AllReduceCrossDeviceOps):
             f"of replicas, and {line.alg!r} in `all_reduce_spec` doesn't; use "
             "'ps', 'pscpu', 'psgpu' or 'auto'.")
 
+  def _meant_by(self, names: tuple[str, ...]) -> tuple[str, ...]:
+    declared = self._declared.devices if self._declared else ()
+    if len(declared) != len(names):
+      return names
+    for name in declared:
+      devices_lib.check_present(name, "topology")
+    return tuple(name or meant
+                 for name, meant in zip(names, declared, strict=True))
+
   def _topology(self, names: tuple[str, ...]) -> topology_lib.Topology:
-    return _grouped(names, self._declared, self._worker_devices,
-                    self._num_gpus)
+    topology = _grouped(names, self._declared, self._worker_devices)
+    if self._num_gpus is not None and names not in self._counted:
+      self._counted.add(names)
+      _warn_of_other_gpus(topology, self._num_gpus)
+    return topology
 
   def _run(self, plan: planning.Plan, replicas: Any,
            topology: topology_lib.Topology, reduce_op: Any,
@@ -137,8 +154,7 @@ def _check_worker_devices(names: Any) -> tuple[str, ...] | None:
 
 @functools.lru_cache(maxsize=256)
 def _grouped(names: tuple[str, ...], declared: topology_lib.Topology | None,
-             worker_devices: tuple[str, ...] | None,
-             num_gpus: int | None) -> topology_lib.Topology:
+             worker_devices: tuple[str, ...] | None) -> topology_lib.Topology:
   """Returns how devices are grouped, checked against what the user said."""
   if declared:
     if len(declared.devices) != len(names) or not all(
@@ -157,10 +173,7 @@ def _grouped(names: tuple[str, ...], declared: topology_lib.Topology | None,
       raise errors.DeviceError(
           f"`worker_devices` ({list(worker_devices)}) must be the workers of "
           f"the values' devices, which are {list(names)}.")
-  topology = topology_lib.Topology.from_devices(names, groups)
-  if num_gpus is not None:
-    _check_gpus(topology, num_gpus)
-  return topology
+  return topology_lib.Topology.from_devices(names, groups)
 
 
 def _has(worker: device_names.DeviceName,
@@ -171,11 +184,13 @@ def _has(worker: device_names.DeviceName,
   return device_names.may_be_same(str(worker), str(device))
 
 
-def _check_gpus(topology: topology_lib.Topology, num_gpus: int) -> None:
-  for ranks in topology.workers:
-    here = [topology.devices[rank] for rank in ranks]
-    gpus = [name for name in here if device_names.parse(name).type == "GPU"]
-    if len(gpus) != num_gpus:
-      raise errors.DeviceError(
-          f"`num_gpus_per_worker` ({num_gpus}) must be the number of GPUs of "
-          f"each worker, and one has {len(gpus)}: {here}.")
+def _warn_of_other_gpus(topology: topology_lib.Topology,
+                        num_gpus: int) -> None:
+  """Says how many GPUs there are, if not `num_gpus` on each worker."""
+  found = [sum(device_names.parse(topology.devices[rank]).type == "GPU"
+               for rank in ranks) for ranks in topology.workers]
+  if any(count != num_gpus for count in found):
+    logging.warning(
+        "MultiWorkerAllReduce goes on with the GPUs it found, of each worker "
+        "%s, which isn't `num_gpus_per_worker` (%d): the devices are %s.",
+        found, num_gpus, list(topology.devices))
