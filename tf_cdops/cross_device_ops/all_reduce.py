@@ -55,8 +55,14 @@ class AllReduceCrossDeviceOps(base.CheckedCrossDeviceOps):
         are joined. 0 for none.
       agg_small_grads_max_group: at most so many of those are joined.
       sparse: what becomes of tf.IndexedSlices. "gather" sends every slice to
-        every device, "deduplicate" first adds up the slices of one index, and
+        every device, so that an optimizer gets what one device would give it.
+        "deduplicate" first adds up a replica's slices of one index, and
         "dense" makes them dense, for layers that use most of their rows.
+        Beware: sums are the same, but Keras' optimizers that square gradients
+        (Adam, Adagrad, RMSprop) square each slice by itself. Where an index
+        occurs more than once in a batch, only "gather" trains as one device
+        does; "dense" trains as one device does with dense gradients. With
+        SGD, with momentum or without, all three agree up to rounding.
 
     Raises:
       ValueError: for a wrong spec, a negative number, or an unknown `sparse`.
