@@ -1,5 +1,8 @@
-# Two commands do everything: `make demo` and `make test`. Both install what
-# they need into .venv, and nothing anywhere else.
+# Two commands do everything: `make demo` and `make test`. Both install Python
+# packages into .venv. `make test` also wants Bazel and Chromium: if one is
+# missing, and you are root, it installs Debian's with apt-get, system-wide. As
+# anyone else it installs neither; then the tests in Chromium are skipped, and
+# without Bazel it fails, unless you say `make test BAZEL=no`.
 
 PYTHON ?= python3
 VENV := .venv
@@ -12,6 +15,7 @@ PYTEST := -m pytest -n auto --maxprocesses=4 --dist=loadfile
 # Steps of each algorithm, and of each pair.
 CAMPAIGN_STEPS := 5000
 CAMPAIGN_PAIR_STEPS := 1000
+BAZEL ?= yes
 REQUIREMENTS := setup.py tf_cdops/version.py
 
 # Keras writes a settings file where it feels at home: not in the user's.
@@ -23,7 +27,7 @@ export KERAS_HOME := $(CURDIR)/$(VENV)/keras
 demo: $(VENV)/.demo
 	$(VENV)/bin/python -m tf_cdops demo
 
-test: lint types pytest bazel
+test: lint types pytest $(if $(filter no,$(BAZEL)),,bazel)
 
 lint: $(VENV)/.dev
 	$(VENV)/bin/ruff check .

@@ -492,6 +492,73 @@ class PackingTest(parameterized.TestCase):
     self.assertEmpty(kind(emitted, "Reshape"))
 
 
+class FileTest(parameterized.TestCase):
+  """A file's spec is run as it was measured: packed."""
+
+  def path(self, **keys: Any) -> str:
+    content = json.dumps({"all_reduce_spec": "ps"} | keys)
+    return "@" + self.create_tempfile("spec.json", content).full_path
+
+  def packs(self, ops: Any) -> int:
+    emitted = traced(lambda: batch_reduce(ops, SUM, vectors([4] * 8)))
+    return len(kind(emitted, "AddN"))
+
+  @parameterized.parameters(
+      ({}, 2), ({"num_packs": 1}, 1), ({"num_packs": 3}, 3),
+      ({"agg_small_grads_max_bytes": 4}, 8),
+      ({"agg_small_grads_max_group": 2}, 4),
+      ({"agg_small_grads_max_bytes": 16, "agg_small_grads_max_group": 8}, 1))
+  def test_multi_worker(self, given, expected):
+    path = self.path(agg_small_grads_max_bytes=16, agg_small_grads_max_group=4)
+    ops = tf_cdops.MultiWorkerAllReduce(all_reduce_spec=path, **given)
+    self.assertEqual(self.packs(ops), expected)
+
+  @parameterized.parameters(
+      ({}, 2), ({"num_packs": 0}, 8), ({"num_packs": 3}, 3),
+      ({"num_packs": 0, "agg_small_grads_max_bytes": 16,
+        "agg_small_grads_max_group": 8}, 1))
+  def test_all_reduce(self, given, expected):
+    path = self.path(num_packs=2)
+    self.assertEqual(
+        self.packs(tf_cdops.AllReduceCrossDeviceOps(path, **given)), expected)
+
+  @parameterized.parameters(
+      ({}, 1, 8), ({"num_packs": 0}, 8, 8), ({"num_packs": 2}, 2, 2))
+  def test_what_a_file_does_not_say(self, keys, all_reduce, multi_worker):
+    path = self.path(**keys)
+    self.assertEqual(self.packs(tf_cdops.AllReduceCrossDeviceOps(path)),
+                     all_reduce)
+    self.assertEqual(
+        self.packs(tf_cdops.MultiWorkerAllReduce(all_reduce_spec=path)),
+        multi_worker)
+
+  def test_options_cap_packs(self):
+    ops = tf_cdops.MultiWorkerAllReduce(all_reduce_spec=self.path(num_packs=1))
+    options = tf.distribute.experimental.CommunicationOptions(bytes_per_pack=64)
+    emitted = traced(
+        lambda: batch_reduce(ops, SUM, vectors([4] * 8), options))
+    self.assertLen(kind(emitted, "AddN"), 2)
+
+  def test_function(self):
+    results = tf_cdops.all_reduce(
+        list(vectors([4])[0].values), self.path(num_packs=1))
+    self.assertLen(results, REPLICAS)
+
+  def test_settings_that_are_shown_are_those_of_the_file(self):
+    ops = tf_cdops.MultiWorkerAllReduce(all_reduce_spec=self.path(num_packs=2))
+    self.assertStartsWith(
+        repr(ops), "MultiWorkerAllReduce(all_reduce_spec='ps', num_packs=2, ")
+
+  def test_malformed(self):
+    path = self.path(num_packs="two")
+    for make_ops in (
+        tf_cdops.AllReduceCrossDeviceOps,
+        lambda spec: tf_cdops.MultiWorkerAllReduce(all_reduce_spec=spec)):
+      with self.assertRaisesRegex(
+          ValueError, rf"\('{path}'\): its 'num_packs' \('two'\) must be"):
+        make_ops(path)
+
+
 class EagerTest(parameterized.TestCase):
 
   @parameterized.parameters("ps", "xring#2", "collective", "auto")

@@ -77,6 +77,16 @@ class BenchTest(parameterized.TestCase):
           [name, 67584, 3, "float16", 0, 0])
     self.assertIn("<svg", pathlib.Path(self.path("bars.svg")).read_text())
 
+  def test_spec_of_a_file_is_packed_as_it_says(self):
+    pathlib.Path(self.path("spec.json")).write_text(
+        '{"all_reduce_spec": "ps", "num_packs": 1}')
+    outcome = bench("--json", "--devices=2", "--sizes=20x400", "--steps=1",
+                    f"--specs=ps,@{self.path('spec.json')}", "--notensorflow")
+    self.assertEqual((outcome.returncode, outcome.stderr), (0, ""))
+    plain, packed, _ = json.loads(outcome.stdout)["results"]
+    self.assertEqual(packed["contender"], f"@{self.path('spec.json')}")
+    self.assertLess(packed["nodes"], plain["nodes"])
+
   def test_workers(self):
     outcome = bench("--json", "--workers=2", "--min=1k", "--max=4k",
                     "--specs=auto,xring", "--steps=2")

@@ -62,6 +62,19 @@ class ExplainTest(parameterized.TestCase):
                           "--agg_small_grads_max_group=0").stdout)
     self.assertLen(data["buckets"], 9)
 
+  @parameterized.parameters(
+      ((), 3), (("--num_packs=0",), 202), (("--num_packs=1",), 1),
+      (("--agg_small_grads_max_bytes=4",), 202),
+      (("--agg_small_grads_max_group=50",), 6))
+  def test_packing_of_a_file(self, given, buckets):
+    path = self.create_tempfile("spec.json", json.dumps({
+        "all_reduce_spec": "ps", "agg_small_grads_max_bytes": 1024,
+        "agg_small_grads_max_group": 200})).full_path
+    done = run("--devices=4", "--device_type=CPU", "--sizes=200x1k,2x4m",
+               "--json", f"--all_reduce_spec=@{path}", *given)
+    self.assertEqual((done.returncode, done.stderr), (0, ""))
+    self.assertLen(json.loads(done.stdout)["buckets"], buckets)
+
   def test_latency_of_one_worker_is_that_inside(self):
     data = json.loads(run("--devices=2", "--json", "--latency=2ms").stdout)
     self.assertEqual(data["network"]["inside"]["latency_seconds"], 2e-3)

@@ -73,6 +73,21 @@ class PlanTest(parameterized.TestCase):
                      (True, 1, "the spec has it for every size; packed as "
                       "asked"))
 
+  def test_packing_of_a_file(self):
+    path = self.create_tempfile(
+        "spec.json", '{"all_reduce_spec": "ps", "num_packs": 1}').full_path
+    plain = explaining.explain("ps", workers_of(4), _SIZES)
+    e = explaining.explain(f"@{path}", workers_of(4), _SIZES)
+    part, = e.parts
+    self.assertEqual((part.buckets, part.why),
+                     (1, "the spec has it for every size; packed as its file "
+                      "says"))
+    # The others run as they would if they were chosen: not packed.
+    self.assertEqual(e.others, plain.others)
+    e = explaining.explain(f"@{path}", workers_of(4), _SIZES,
+                           packing=planning.Packing())
+    self.assertEqual(e.plan, plain.plan)
+
   def test_every_tensor_is_in_one_part(self):
     for spec in ("auto", _SPEC, "rechd#3"):
       e = explaining.explain(spec, workers_of(3, 3), _SIZES)

@@ -1,5 +1,6 @@
 """Tests of the flags, and of the example that is configured by them."""
 
+import json
 from typing import Any
 
 from absl import flags
@@ -121,6 +122,15 @@ class FlagsTest(parameterized.TestCase):
     self.assertEqual(values["all_reduce_spec"].serialize(),
                      "--all_reduce_spec=xring:1k:ps#2")
 
+  def test_a_packed_spec_is_written_as_its_file(self):
+    path = self.create_tempfile(
+        "spec.json", '{"all_reduce_spec": "ps", "num_packs": 3}').full_path
+    values = parsed(f"--all_reduce_spec=@{path}")
+    again = parsed(*values.flags_into_string().splitlines())
+    self.assertEqual(again.all_reduce_spec, values.all_reduce_spec)
+    self.assertEqual(values["all_reduce_spec"].serialize(),
+                     f"--all_reduce_spec=@{path}")
+
   @parameterized.parameters(
       "alg[#shards](:limit:alg[#shards])*, such as 'xring:64k:pscpu/pscpu#2'",
       "a number of bytes, such as 512, 64k or 1m",
@@ -161,6 +171,30 @@ class CrossDeviceOpsFromFlagsTest(parameterized.TestCase):
     value = virtual_devices.per_replica([1.0, 2.0])
     (result,) = ops.batch_reduce(tf.distribute.ReduceOp.SUM, [(value, value)])
     self.assertEqual([float(part) for part in result.values], [3.0, 3.0])
+
+  @parameterized.parameters(
+      ((), (0, 4096, 7)),
+      (("--num_packs=2",), (2, 0, 10)),
+      (("--num_packs=0",), (0, 0, 10)),
+      (("--agg_small_grads_max_bytes=0",), (0, 0, 10)),
+      (("--agg_small_grads_max_bytes=1k",), (0, 1024, 10)),
+      (("--agg_small_grads_max_group=3",), (0, 4096, 3)))
+  def test_packing_of_a_file_unless_flags_say_how(self, args, packing):
+    path = self.create_tempfile("spec.json", json.dumps({
+        "all_reduce_spec": "xring", "agg_small_grads_max_bytes": 4096,
+        "agg_small_grads_max_group": 7})).full_path
+    for choice in ("auto", "multi_worker"):
+      ops = build(f"--cross_device_ops={choice}",
+                  f"--all_reduce_spec=@{path}", *args)
+      self.assertStartsWith(
+          repr(ops), "MultiWorkerAllReduce(all_reduce_spec='xring', "
+          "num_packs={}, agg_small_grads_max_bytes={}, "
+          "agg_small_grads_max_group={}, ".format(*packing))
+
+  def test_packing_without_a_spec(self):
+    self.assertStartsWith(
+        repr(build("--cross_device_ops=multi_worker", "--num_packs=2")),
+        "MultiWorkerAllReduce(all_reduce_spec='pscpu/pscpu#2', num_packs=2, ")
 
   @parameterized.parameters(
       (("nccl", "--all_reduce_spec=ps"),

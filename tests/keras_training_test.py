@@ -1,5 +1,6 @@
-"""Trains models with our class and with TensorFlow's: the bits are the same."""
+"""Trains models: weights as with TensorFlow's class, or as on one device."""
 
+import functools
 from typing import Any
 
 from absl.testing import absltest
@@ -113,6 +114,97 @@ class KerasTrainingTest(parameterized.TestCase):
     self.assertEqual(ours, theirs)
     # A step takes 0.25 * 0.5 * (0 + 1) off w, 0.25 * 0.5 * 2 off b.
     self.assertEqual(ours, [[1.0 - 3 * 0.125, -3 * 0.25]] * _REPLICAS)
+
+
+_OPTIMIZERS = {
+    "sgd": lambda: tf.keras.optimizers.SGD(0.1),
+    "momentum": lambda: tf.keras.optimizers.SGD(0.1, momentum=0.9),
+    "adam": lambda: tf.keras.optimizers.Adam(0.1),
+    "adagrad": lambda: tf.keras.optimizers.Adagrad(0.1),
+    "rmsprop": lambda: tf.keras.optimizers.RMSprop(0.1),
+}
+# A batch of four examples; the first two are the first replica's.
+_BATCHES = {
+    "distinct": [[0, 1], [2, 3], [4, 5], [6, 7]],
+    "in a replica": [[0, 0], [1, 0], [4, 4], [5, 6]],
+    "in both": [[0, 0], [1, 2], [0, 2], [2, 5]],
+}
+_SQUARING = (*(("adam", indices) for indices in _BATCHES),
+             ("adagrad", "in both"), ("rmsprop", "in both"))
+_SUMMING = (*(("sgd", indices) for indices in _BATCHES),
+            ("momentum", "in both"))
+_OTHERS = ("deduplicate", "dense")
+
+
+class _Dense(tf.keras.layers.Embedding):
+  """An embedding whose gradients are dense."""
+
+  def call(self, inputs: Any) -> Any:
+    return tf.one_hot(inputs, self.input_dim) @ self.embeddings
+
+
+@functools.cache
+def train_embedding(optimizer: str, indices: str, sparse: str | None = None,
+                    layer: Any = tf.keras.layers.Embedding) -> np.ndarray:
+  """Returns the weights; on one device if `sparse` is None, else on two."""
+  numbers = np.random.default_rng(0)
+  start = tf.constant_initializer(numbers.normal(size=(8, 3)))
+  y = numbers.normal(size=(12, 1))
+  strategy = (
+      tf.distribute.OneDeviceStrategy(virtual_devices.names(1)[0])
+      if sparse is None else
+      strategy_with(tf_cdops.MultiWorkerAllReduce(sparse=sparse)))
+  with strategy.scope():
+    model = tf.keras.Sequential([
+        tf.keras.layers.Input((2,), dtype="int32"),
+        layer(8, 3, embeddings_initializer=start), tf.keras.layers.Flatten(),
+        tf.keras.layers.Dense(1, kernel_initializer="ones")])
+    model.compile(_OPTIMIZERS[optimizer](), "mse", jit_compile=False)
+  model.fit(np.array(_BATCHES[indices] * 3), y, batch_size=4, shuffle=False,
+            verbose=0)
+  return model.layers[0].embeddings.numpy()
+
+
+class SparseModesTest(parameterized.TestCase):
+  """What the documentation says of `sparse`, against one device."""
+
+  def assert_alike(self, left, right):
+    np.testing.assert_allclose(left, right, rtol=1e-4, atol=1e-5)
+
+  def assert_different(self, left, right):
+    self.assertGreater(np.max(np.abs(left - right)), 0.01)
+
+  @parameterized.parameters(*_SQUARING, *_SUMMING)
+  def test_gather_trains_as_one_device(self, optimizer, indices):
+    self.assert_alike(train_embedding(optimizer, indices, "gather"),
+                      train_embedding(optimizer, indices))
+
+  @parameterized.parameters(*_SUMMING, ("adam", "distinct"))
+  def test_others_do_with_sgd_or_distinct_indices(self, optimizer, indices):
+    for sparse in _OTHERS:
+      self.assert_alike(train_embedding(optimizer, indices, sparse),
+                        train_embedding(optimizer, indices))
+
+  @parameterized.parameters(case for case in _SQUARING if case[1] != "distinct")
+  def test_others_differ_where_squared_and_repeated(self, optimizer, indices):
+    for sparse in _OTHERS:
+      self.assert_different(train_embedding(optimizer, indices, sparse),
+                            train_embedding(optimizer, indices))
+
+  @parameterized.parameters(*_SQUARING)
+  def test_dense_trains_as_one_device_with_dense_gradients(self, optimizer,
+                                                           indices):
+    self.assert_alike(train_embedding(optimizer, indices, "dense"),
+                      train_embedding(optimizer, indices, layer=_Dense))
+
+  def test_deduplicate_does_not_reach_across_replicas(self):
+    def weights(indices: str, sparse: str) -> np.ndarray:
+      return train_embedding("adam", indices, sparse)
+
+    self.assert_alike(weights("in a replica", "deduplicate"),
+                      weights("in a replica", "dense"))
+    self.assert_different(weights("in both", "deduplicate"),
+                          weights("in both", "dense"))
 
 
 if __name__ == "__main__":

@@ -146,6 +146,17 @@ class StepsTest(parameterized.TestCase):
         for packing in (None, planning.Packing(num_packs=1)))
     self.assertLess(packed, plain)
 
+  def test_packing_of_a_file(self):
+    inputs = make_inputs(2, "20x400")
+    path = self.create_tempfile(
+        "spec.json", '{"all_reduce_spec": "ps", "num_packs": 1}').full_path
+    plain, packed, of_file, wanted = (
+        steps.build(contenders.of_spec(*args), inputs).nodes
+        for args in (("ps",), ("ps", planning.Packing(num_packs=1)),
+                     (f"@{path}",), (f"@{path}", planning.Packing(4))))
+    self.assertEqual(of_file, packed)
+    self.assertBetween(wanted, packed + 1, plain - 1)
+
   def test_the_algorithm_is_what_is_measured(self):
     # Values that don't say where they are would be summed on one device.
     inputs = make_inputs(3, "4k")

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 import tf_cdops
 from tf_cdops import auto_rules
 from tf_cdops import planning
+from tf_cdops import spec as spec_lib
 from tf_cdops.algorithms import hierarchical
 
 Packing = planning.Packing
@@ -171,6 +172,15 @@ class AutoTest(parameterized.TestCase):
     count = _CAP // (16 << 10)
     buckets = plan([16 << 10] * (count + 1), "auto")
     self.assertEqual([len(b.tensors) for b in buckets], [1, count])
+
+  @parameterized.parameters(
+      (None, [(2, 3), (0, 1)]), (Packing(), [(3,), (2,), (1,), (0,)]),
+      (Packing(num_packs=1), [(0, 1, 2, 3)]))
+  def test_a_specs_own_packing_unless_another_is_given(self, given, expected):
+    spec = spec_lib.AllReduceSpec(spec_lib.parse("ps"), Packing(num_packs=2))
+    sizes = [planning.TensorSize("float32", 8)] * 4
+    buckets = planning.plan(sizes, _ONE, spec, given).buckets
+    self.assertEqual(tensors(buckets), expected)
 
   @parameterized.parameters(
       (Packing(num_packs=1), [(0, 1, 2)]),

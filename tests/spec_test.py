@@ -1,6 +1,8 @@
 """Tests of the all-reduce spec's grammar."""
 
+import copy
 import json
+import pickle
 
 import hypothesis
 from absl.testing import absltest
@@ -192,6 +194,54 @@ class SpecFileTest(parameterized.TestCase):
                                   "measured": [1, 2]}))
     self.assertEqual(tf_cdops.parse_all_reduce_spec(f"@{path}"),
                      (Line("ps", 1, _K), Line("xring", 2, -1)))
+
+  @parameterized.parameters(
+      ({}, None),
+      ({"num_packs": 3}, spec.Packing(3)),
+      ({"agg_small_grads_max_bytes": 4096, "agg_small_grads_max_group": 7},
+       spec.Packing(0, 4096, 7)),
+      ({"num_packs": 0, "agg_small_grads_max_bytes": 0}, spec.Packing()))
+  def test_reads_packing(self, keys, packing):
+    path = self.write(json.dumps({"all_reduce_spec": "ps:1k:xring"} | keys))
+    parsed = tf_cdops.parse_all_reduce_spec(f"@{path}")
+    self.assertEqual((str(parsed), parsed.packing, parsed.file),
+                     ("ps:1k:xring", packing, path))
+    self.assertIs(tf_cdops.parse_all_reduce_spec(parsed), parsed)
+    for again in (pickle.loads(pickle.dumps(parsed)), copy.deepcopy(parsed)):
+      self.assertEqual((again, again.packing, again.file),
+                       (parsed, packing, path))
+
+  def test_packing_makes_a_difference(self):
+    text = "ps:1k:xring"
+    packed, other, same = (
+        spec.parse("@" + self.create_tempfile(content=json.dumps(
+            {"all_reduce_spec": text, "num_packs": packs})).full_path)
+        for packs in (2, 3, 2))
+    plain = spec.parse(text)
+    self.assertEqual(packed, same)
+    self.assertEqual(hash(packed), hash(same))
+    self.assertLen({packed, other, same, plain, tuple(plain)}, 3)
+    for different in (other, plain, tuple(plain), text, None):
+      self.assertNotEqual(packed, different)
+    self.assertEqual(tuple(packed), plain)
+    self.assertEqual(spec.AllReduceSpec(packed), plain)
+    self.assertRegex(repr(packed),
+                     r"^AllReduceSpec\('ps:1k:xring', Packing\(num_packs=2, ")
+    with self.assertRaisesRegex(AttributeError, "packing"):
+      packed.packing = None
+
+  @parameterized.product(
+      key_and_least=(("num_packs", 0), ("agg_small_grads_max_bytes", 0),
+                     ("agg_small_grads_max_group", 1)),
+      value=(-1, "64k", True, None, 1.5, []))
+  def test_malformed_packing(self, key_and_least, value):
+    key, least = key_and_least
+    path = self.write(json.dumps({"all_reduce_spec": "ps", key: value}))
+    with self.assertRaisesRegex(
+        errors.SpecError,
+        rf"^`all_reduce_spec` \('@{path}'\): its '{key}' \(.*\) must be a "
+        rf"whole number of at least {least}; correct it, or leave it out"):
+      tf_cdops.parse_all_reduce_spec(f"@{path}")
 
   @parameterized.parameters(
       ("", "readable JSON file: Expecting value"),

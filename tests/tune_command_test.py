@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+from unittest import mock
 
 from absl import flags
 from absl.testing import absltest
@@ -11,13 +12,18 @@ from tests import python_process
 from tests import virtual_devices
 
 import tf_cdops
+from tf_cdops import execution
 from tf_cdops import planning
 from tf_cdops import spec
 from tf_cdops import topology
 from tf_cdops import tuning
 from tf_cdops.cli import loads
+from tf_cdops.cli import output
 from tf_cdops.cli import tune as tune_command
+from tf_cdops.measuring import contenders
+from tf_cdops.measuring import exact_inputs
 from tf_cdops.measuring import sites
+from tf_cdops.measuring import steps
 from tf_cdops.measuring import timing
 from tf_cdops.measuring import tuner
 
@@ -81,7 +87,8 @@ class TuneTest(parameterized.TestCase):
     race = content["race"]
     if race is None or not race["verdict"]["better"]:
       self.assertEqual(content["all_reduce_spec"], "auto")
-      self.assertNotIn("agg_small_grads_max_bytes", content)
+      self.assertEqual((content["num_packs"],
+                        content["agg_small_grads_max_bytes"]), (0, 0))
       self.assertRegex(said, "(No difference|Nothing beats it): keep auto")
     else:
       self.assertLess(race["verdict"]["high"], 1)
@@ -142,8 +149,7 @@ class AdviceTest(parameterized.TestCase):
         "--all_reduce_spec=xring:4k:ps#2 --agg_small_grads_max_bytes=4096 "
         "--agg_small_grads_max_group=7 takes 0.50 times auto's time (surely "
         "0.50 to 0.50; 20 pairs of steps, medians 500.00 and 1000.00 ms).\n"
-        "Apply it with: --all_reduce_spec=@tuned.json "
-        "--agg_small_grads_max_bytes=4096 --agg_small_grads_max_group=7")
+        "Apply it with: --all_reduce_spec=@tuned.json")
 
   @parameterized.parameters(
       ({"ratio": 0.97}, "^No difference: keep auto"),
@@ -164,14 +170,66 @@ class AdviceTest(parameterized.TestCase):
                           "No difference: keep auto, which does the same as "
                           "--all_reduce_spec=xring:4k:ps#2 --agg_small")
 
-  @parameterized.parameters((0.5, "xring:4k:ps#2", 4096), (1.0, "auto", None))
+  @parameterized.parameters((0.5, "xring:4k:ps#2", 4096), (1.0, "auto", 0))
   def test_file(self, ratio, advised, packed):
     site = sites.Site(tuple(virtual_devices.names(2)))
     content = json.loads(json.dumps(tune_command._content(
         site, loads.parse_sizes("7x1k"), outcome_of(ratio)), allow_nan=False))
     self.assertEqual(content["all_reduce_spec"], advised)
-    self.assertEqual(content.get("agg_small_grads_max_bytes"), packed)
+    self.assertEqual(content["agg_small_grads_max_bytes"], packed)
     self.assertEqual(content["composed"]["all_reduce_spec"], "xring:4k:ps#2")
+
+
+class PlanOfTheFileTest(parameterized.TestCase):
+  """What is written and read back is run as it was when it was raced."""
+
+  def plans_of(self, emit):
+    """Returns the plans that are followed meanwhile, in order."""
+    with mock.patch.object(execution, "all_reduce",
+                           wraps=execution.all_reduce) as followed:
+      emit()
+    return [call.args[0] for call in followed.call_args_list]
+
+  def contend(self, site, load, spec_text):
+    inputs = exact_inputs.make(site, load.sizes)
+    steps.build(contenders.of_spec(spec_text), inputs)
+
+  @parameterized.parameters(True, False)
+  def test_is_what_was_raced(self, better):
+    site = sites.Site(tuple(virtual_devices.names(4)))
+    load = loads.parse_sizes("20x1k,3x2m")
+    composed = tuning.Choice(
+        tf_cdops.parse_all_reduce_spec("xring:4k:ps#2"),
+        planning.Packing(small_max_bytes=4096, small_max_group=23))
+    verdict = tuning.Verdict(better, 0.5, 0.5, 0.5, 6)
+    outcomes = []
+    with (mock.patch.object(tuning, "compose", return_value=composed),
+          mock.patch.object(tuning, "judge", return_value=verdict)):
+      plans = self.plans_of(
+          lambda: outcomes.append(tuner.tune(site, load.sizes, 1)))
+    *_, auto, raced = plans
+    self.assertEqual([len(b.tensors) for b in raced.buckets], [1, 1, 1, 20])
+    out = os.path.join(self.create_tempdir().full_path, "tuned.json")
+    output.write_json(out, tune_command._content(site, load, outcomes[0]))
+    self.assertEqual(
+        self.plans_of(lambda: self.contend(site, load, f"@{out}")),
+        [raced if better else auto])
+
+  def test_of_a_whole_run(self):
+    out = os.path.join(self.create_tempdir().full_path, "tuned.json")
+    outcome = tune("--devices=4", "--sizes=40x1k,2x64k", "--budget=5s",
+                   f"--out={out}")
+    self.assertEqual((outcome.returncode, outcome.stderr), (0, ""))
+    content = json.loads(pathlib.Path(out).read_text())
+    # Whatever won: as those who are given the file plan, and as was measured.
+    arguments = {name: content[name] for name in planning.Packing().arguments()}
+    self.assertEqual(
+        repr(tf_cdops.MultiWorkerAllReduce(all_reduce_spec=f"@{out}")),
+        repr(tf_cdops.MultiWorkerAllReduce(
+            all_reduce_spec=content["all_reduce_spec"], **arguments)))
+    race = content["race"]
+    if race and race["verdict"]["better"]:
+      self.assertEqual(arguments.items() - content["composed"].items(), set())
 
 
 class AlgorithmsTest(parameterized.TestCase):

@@ -31,7 +31,8 @@ def all_reduce(tensors: Sequence[Any], spec: Any = "auto", *,
     tensors: one a device, all of one shape and dtype. Inside a tf.function
       they may have no device; then the strategy's devices are meant, or those
       of `topology`, and without either TensorFlow places the sum.
-    spec: which algorithm, in how many shards, for which sizes.
+    spec: which algorithm, in how many shards, for which sizes. A file's
+      packing has nothing to join here.
     reduce_op: tf.distribute.ReduceOp.SUM or MEAN.
     topology: where the tensors are, if not where they say; also declares
       virtual workers.
@@ -59,8 +60,7 @@ def all_reduce(tensors: Sequence[Any], spec: Any = "auto", *,
   placed = [execution.as_tensor(value, name) if devices.of(value) == name
             else execution.copy_to([name], value)[0]
             for value, name in zip(values, where.devices, strict=True)]
-  plan = execution.checked_plan((inputs.size_of(placed),), where, parsed,
-                                planning.Packing())
+  plan = execution.checked_plan((inputs.size_of(placed),), where, parsed)
   results = execution.all_reduce(plan, [[value] for value in placed], where,
                                  reduce_op, inputs.engine_options(options))
   return [result for result, in results]

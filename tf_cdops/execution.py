@@ -87,7 +87,7 @@ def machine() -> requirements.Machine:
 def checked_plan(sizes: tuple[planning.TensorSize, ...],
                  topology: topology_lib.Topology,
                  spec: spec_lib.AllReduceSpec,
-                 packing: planning.Packing) -> planning.Plan:
+                 packing: planning.Packing | None = None) -> planning.Plan:
   """Plans a batch, and checks that the devices can follow the plan."""
   here = machine()
   nccl = not requirements.unmet(hierarchical.find("nccl"), topology, here)

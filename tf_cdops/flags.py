@@ -22,6 +22,8 @@ _CHOICES = ("auto", "multi_worker", "nccl", "one_device")
 # Which other flags each choice heeds; giving another one is a mistake.
 _PACKING = ("num_packs", "agg_small_grads_max_bytes",
             "agg_small_grads_max_group")
+# Those that say how to pack, whatever a spec's file says.
+_REPLACE_PACKING = {"num_packs", "agg_small_grads_max_bytes"}
 _HEEDS = {
     "auto": ("all_reduce_spec", "worker_devices", "num_gpus_per_worker",
              *_PACKING),
@@ -54,6 +56,8 @@ class _Serializer(absl_flags.ArgumentSerializer):
   """Writes a value so that its parser reads it again."""
 
   def serialize(self, value: Any) -> str:
+    if isinstance(value, spec_lib.AllReduceSpec) and value.packing:
+      return f"@{value.file}"  # The text alone would lose the packing.
     return ",".join(value) if type(value) is tuple else str(value)
 
 
@@ -78,8 +82,9 @@ def define_flags(
   define("all_reduce_spec", planning.parse_all_reduce_spec, "spec",
          spec_lib.FORM,
          "Which algorithm, in how many shards, for tensors of up to how many "
-         "bytes; 'auto' chooses, '@file.json' reads a file. Default: 'auto' "
-         "for --cross_device_ops=auto, else pscpu/pscpu#2.")
+         "bytes; 'auto' chooses, '@file.json' reads a file, with its packing "
+         "unless flags say how to pack. Default: 'auto' for "
+         "--cross_device_ops=auto, else pscpu/pscpu#2.")
   define("num_packs", _whole("num_packs", 0), "packs",
          "a whole number of at least 0",
          "Join tensors into that many packs; 0 for none.")
@@ -138,6 +143,10 @@ def cross_device_ops_from_flags(
     return cross_device_ops.NcclAllReduce(**given)
   if choice == "auto":
     given.setdefault("all_reduce_spec", "auto")
+  if "all_reduce_spec" in given and given.keys() & _REPLACE_PACKING:
+    # Of 0, too, which the class couldn't tell from its default.
+    given["all_reduce_spec"] = spec_lib.AllReduceSpec(
+        planning.parse_all_reduce_spec(given["all_reduce_spec"]))
   return cross_device_ops.MultiWorkerAllReduce(**given)
 
 

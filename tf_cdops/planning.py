@@ -14,8 +14,8 @@ from tf_cdops import spec as spec_lib
 from tf_cdops import topology as topology_lib
 from tf_cdops.algorithms import hierarchical
 
-# A pack is a copy, so its size is what packing costs in memory.
-DEFAULT_CAP = 64 << 20
+Packing = spec_lib.Packing
+DEFAULT_CAP = spec_lib.DEFAULT_CAP
 _ARGUMENT = "all_reduce_spec"
 
 
@@ -25,29 +25,6 @@ class TensorSize:
 
   dtype: str
   num_bytes: int | None
-
-
-@dataclasses.dataclass(frozen=True)
-class Packing:
-  """Which tensors are joined before they travel.
-
-  Attributes:
-    num_packs: that many packs, or 0 for none.
-    small_max_bytes: where num_packs is 0, tensors up to this size are packed.
-    small_max_group: at most so many of those in a pack; 0 for no pack.
-    cap: the most bytes in a pack; a larger tensor stays alone.
-  """
-
-  num_packs: int = 0
-  small_max_bytes: int = 0
-  small_max_group: int = 10
-  cap: int = DEFAULT_CAP
-
-  @property
-  def wanted(self) -> bool:
-    """Whether the user said which, if only that none are."""
-    return (self.num_packs > 0 or self.small_max_bytes > 0
-            or self.small_max_group == 0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,7 +100,7 @@ def parse_all_reduce_spec(
 
 
 def plan(sizes: Sequence[TensorSize], topology: topology_lib.Topology,
-         spec: spec_lib.AllReduceSpec, packing: Packing,
+         spec: spec_lib.AllReduceSpec, packing: Packing | None = None,
          nccl: bool = False) -> Plan:
   """Plans a batch.
 
@@ -135,12 +112,13 @@ def plan(sizes: Sequence[TensorSize], topology: topology_lib.Topology,
     sizes: the tensors.
     topology: the devices.
     spec: chooses the algorithms.
-    packing: what is joined.
+    packing: what is joined; None for what the spec's file says, if it does.
     nccl: whether NCCL can run on these devices; only "auto" asks.
 
   Returns:
     A plan with every tensor in exactly one bucket.
   """
+  packing = packing or spec.packing or Packing()
   alike = collections.defaultdict(list)
   way_of = functools.cache(  # Of thousands of tensors, many have one size.
       lambda num_bytes: _way(num_bytes, topology, spec, nccl))

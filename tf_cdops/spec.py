@@ -8,6 +8,7 @@ file knows the grammar; which names exist is the registry's to say.
 """
 
 import collections
+import dataclasses
 import itertools
 import json
 import re
@@ -20,6 +21,8 @@ AUTO = "auto"
 UNLIMITED = -1
 # Of the files that `tune` writes and "@file.json" reads.
 FILE_VERSION = 1
+# A pack is a copy, so its size is what packing costs in memory.
+DEFAULT_CAP = 64 << 20
 FORM = "alg[#shards](:limit:alg[#shards])*, such as 'xring:64k:pscpu/pscpu#2'"
 _UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30}
 _BYTES = re.compile(r"(\d+)([kmg]?)", re.IGNORECASE)
@@ -30,10 +33,76 @@ AllReduceSpecTuple.__doc__ = """One line of a spec: tensors of up to `limit`
 bytes use the algorithm `alg` in `shards` shards; -1 is no limit."""
 
 
-class AllReduceSpec(tuple[AllReduceSpecTuple, ...]):
-  """A checked spec. `str` gives the text that parses to it again."""
+@dataclasses.dataclass(frozen=True)
+class Packing:
+  """Which tensors are joined before they travel.
 
-  __slots__ = ()
+  Attributes:
+    num_packs: that many packs, or 0 for none.
+    small_max_bytes: where num_packs is 0, tensors up to this size are packed.
+    small_max_group: at most so many of those in a pack; 0 for no pack.
+    cap: the most bytes in a pack; a larger tensor stays alone.
+  """
+
+  num_packs: int = 0
+  small_max_bytes: int = 0
+  small_max_group: int = 10
+  cap: int = DEFAULT_CAP
+
+  @property
+  def wanted(self) -> bool:
+    """Whether the user said which, if only that none are."""
+    return (self.num_packs > 0 or self.small_max_bytes > 0
+            or self.small_max_group == 0)
+
+  def arguments(self) -> dict[str, int]:
+    """Returns it by the names of the classes' arguments, and of a file."""
+    return {name: getattr(self, field) for name, (field, _) in _PACKING.items()}
+
+
+# By the name of an argument, and of a file's key: the field, and its least.
+_PACKING = {"num_packs": ("num_packs", 0),
+            "agg_small_grads_max_bytes": ("small_max_bytes", 0),
+            "agg_small_grads_max_group": ("small_max_group", 0)}
+
+
+class AllReduceSpec(tuple[AllReduceSpecTuple, ...]):
+  """A checked spec. `str` gives the text that parses to its lines again.
+
+  Text has no packing, but a file may: a spec with one differs from the same
+  lines without.
+  """
+
+  _packing: Packing | None
+  _file: str | None
+
+  def __new__(cls, lines: Iterable[AllReduceSpecTuple],
+              packing: Packing | None = None,
+              file: str | None = None) -> "AllReduceSpec":
+    spec = super().__new__(cls, lines)
+    spec._packing, spec._file = packing, file
+    return spec
+
+  @property
+  def packing(self) -> Packing | None:
+    """What its file says of packing; None if nothing does."""
+    return self._packing
+
+  @property
+  def file(self) -> str | None:
+    """The file that it was read from; None if there was none."""
+    return self._file
+
+  def __eq__(self, other: object) -> bool:
+    return isinstance(other, tuple) and super().__eq__(other) and (
+        self._packing == getattr(other, "packing", None))
+
+  def __ne__(self, other: object) -> bool:  # A tuple has one of its own.
+    return not self == other
+
+  def __hash__(self) -> int:
+    lines = super().__hash__()
+    return lines if self._packing is None else hash((lines, self._packing))
 
   def __str__(self) -> str:
     parts = []
@@ -44,7 +113,8 @@ class AllReduceSpec(tuple[AllReduceSpecTuple, ...]):
     return ":".join(parts)
 
   def __repr__(self) -> str:
-    return f"AllReduceSpec({str(self)!r})"
+    packing = "" if self._packing is None else f", {self._packing!r}"
+    return f"AllReduceSpec({str(self)!r}{packing})"
 
   @property
   def is_auto(self) -> bool:
@@ -185,4 +255,21 @@ def _from_file(path: str, argument: str) -> AllReduceSpec:
     raise errors.SpecError(
         f"`{argument}` ('@{path}') must name a JSON file with the text of a "
         "spec under the key 'all_reduce_spec'.")
-  return parse(text, f"{argument}, read from {path}")
+  lines = parse(text, f"{argument}, read from {path}")
+  return AllReduceSpec(lines, _packing_in(content, path, argument), path)
+
+
+def _packing_in(content: dict[str, Any], path: str,
+                argument: str) -> Packing | None:
+  """Returns what a file says of packing; None if it doesn't."""
+  fields = {}
+  for key, (field, least) in _PACKING.items():
+    if key not in content:
+      continue
+    number = content[key]
+    if not _is_int(number) or number < least:
+      raise errors.SpecError(
+          f"`{argument}` ('@{path}'): its {key!r} ({number!r}) must be a whole "
+          f"number of at least {least}; correct it, or leave it out.")
+    fields[field] = number
+  return Packing(**fields) if fields else None

@@ -11,6 +11,8 @@ Times follow from the latency and the bandwidth of links: --inside and
 100gbe, infiniband). --latency and --bandwidth replace the numbers of the link
 across if there are several workers, and of the one inside otherwise.
 
+A spec of a file (@file.json) is packed as the file says, unless flags say how.
+
 --schedule shows one bucket's steps, --html writes a page with pictures. Lines
 are as wide as the terminal, or COLUMNS, has them, up to 100.
 """
@@ -54,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                        help="their kind (default: GPU with --devices)")
   loads.add_arguments(parser)
   packing = parser.add_argument_group("what is packed")
-  packing.add_argument("--num_packs", type=int, default=0, metavar="N",
+  packing.add_argument("--num_packs", type=int, metavar="N",
                        help="join tensors in so many packs (default: 0, none)")
   packing.add_argument("--agg_small_grads_max_bytes", metavar="BYTES",
                        help="join tensors up to this size")
@@ -84,13 +86,14 @@ def run(args: argparse.Namespace) -> int:
   if args.html is not None:
     output.check_writable(args.html, "--html")
   _check_numbers(args)
-  planning.parse_all_reduce_spec(args.all_reduce_spec, "--all_reduce_spec")
-  packing = _packing(args)
+  parsed = planning.parse_all_reduce_spec(args.all_reduce_spec,
+                                          "--all_reduce_spec")
+  packing = _packing(args, parsed)
   topology = _topology(args)
   network = _network(args, topology)
   load = loads.from_args(args)
   explanation = explaining.explain(
-      args.all_reduce_spec, topology,
+      parsed, topology,
       [(size.shape, size.dtype) for size in load.sizes],
       packing=packing, network=network)
   bucket = _bucket(args, explanation)
@@ -137,8 +140,15 @@ def _check_numbers(args: argparse.Namespace) -> None:
         f"must be at most {_MOST_REPLICAS:,} replicas.")
 
 
-def _packing(args: argparse.Namespace) -> planning.Packing:
+def _packing(args: argparse.Namespace,
+             parsed: spec.AllReduceSpec) -> planning.Packing | None:
+  """Returns what flags say of packing; None to leave it to the spec."""
   small, group = args.agg_small_grads_max_bytes, args.agg_small_grads_max_group
+  if small is None and args.num_packs is None:
+    if group is None:
+      return None
+    if parsed.packing and parsed.packing.small_max_bytes:
+      return dataclasses.replace(parsed.packing, small_max_group=group)
   num_bytes = 0 if small is None else spec.parse_bytes(
       small, "--agg_small_grads_max_bytes")
   if args.num_packs and num_bytes:
@@ -149,7 +159,7 @@ def _packing(args: argparse.Namespace) -> planning.Packing:
     raise errors.InputError(
         f"`--agg_small_grads_max_group` ({group}) must come with "
         "--agg_small_grads_max_bytes, which says what is grouped; give both.")
-  return planning.Packing(args.num_packs, num_bytes,
+  return planning.Packing(args.num_packs or 0, num_bytes,
                           10 if group is None else group)
 
 

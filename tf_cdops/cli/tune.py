@@ -9,7 +9,8 @@ the advice is to keep "auto".
     tf_cdops tune --devices=8 --model=ResNet50 --budget=2m
     python train.py --all_reduce_spec=@tf_cdops_tuned.json
 
-Packing isn't part of a spec: if it helps, the flags for it are printed too.
+The file has the packing that was measured, too, and whoever reads it packs so.
+A spec's text has none: the flags for it are printed as well.
 """
 
 import argparse
@@ -103,18 +104,18 @@ def _tune(site: "sites.Site", load: loads.Load,
 
 def _content(site: "sites.Site", load: loads.Load,
              outcome: "tuner.Outcome") -> dict[str, Any]:
-  """Returns what the file holds; the spec's own keys are those of the flags."""
+  """Returns what the file holds; what is read again has the flags' names."""
   race = outcome.race
   return {
       "version": spec_lib.FILE_VERSION,
       "tf_cdops": version.__version__,
       "all_reduce_spec": str(outcome.advice.spec),
-      **_packing_flags(outcome.advice),
+      **outcome.advice.packing.arguments(),
       "devices": list(site.devices),
       "load": {"name": load.name, "tensors": len(load.sizes),
                "num_bytes": load.num_bytes},
       "composed": {"all_reduce_spec": str(outcome.composed.spec),
-                   **_packing_flags(outcome.composed)},
+                   **outcome.composed.packing.arguments()},
       "interrupted": outcome.interrupted,
       "untried": outcome.untried,
       "race": dataclasses.asdict(race) if race else None,
@@ -124,14 +125,6 @@ def _content(site: "sites.Site", load: loads.Load,
           for size_class, times in outcome.found.items()
           for candidate, seconds in _ranked(times)],
   }
-
-
-def _packing_flags(choice: tuning.Choice) -> dict[str, int]:
-  """Returns the arguments beside the spec, by name; none if none packs."""
-  packing = choice.packing
-  return ({"agg_small_grads_max_bytes": packing.small_max_bytes,
-           "agg_small_grads_max_group": packing.small_max_group}
-          if packing.wanted else {})
 
 
 def _print(outcome: "tuner.Outcome", title: str, path: str) -> None:
@@ -176,7 +169,7 @@ def _advice(outcome: "tuner.Outcome", path: str) -> list[str]:
     return [f"{'Nothing beats it' if slower else 'No difference'}: keep auto.",
             against]
   return [f"Best: {outcome.composed.spec}", against,
-          f"Apply it with: {_flags(outcome.composed, f'@{path}')}"]
+          f"Apply it with: --all_reduce_spec=@{path}"]
 
 
 def _surely(verdict: tuning.Verdict) -> str:
@@ -185,11 +178,11 @@ def _surely(verdict: tuning.Verdict) -> str:
   return f"surely {verdict.low:.2f} to {verdict.high:.2f}"
 
 
-def _flags(choice: tuning.Choice, spec: str | None = None) -> str:
+def _flags(choice: tuning.Choice) -> str:
   """Returns a choice as the flags of tf_cdops.flags."""
-  packing = [f"--{name}={value}"
-             for name, value in _packing_flags(choice).items()]
-  return " ".join([f"--all_reduce_spec={spec or choice.spec}", *packing])
+  packing = choice.packing.arguments() if choice.packing.wanted else {}
+  return " ".join([f"--all_reduce_spec={choice.spec}", *(
+      f"--{name}={value}" for name, value in packing.items() if value)])
 
 
 def _ranked(times: Mapping[tuning.Candidate, float]

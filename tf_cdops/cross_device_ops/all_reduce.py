@@ -33,6 +33,9 @@ class AllReduceCrossDeviceOps(base.CheckedCrossDeviceOps):
   ...     cross_device_ops=tf_cdops.AllReduceCrossDeviceOps("xring"))
   """
 
+  # The default of `num_packs`, which a file that says how to pack replaces.
+  _DEFAULT_PACKS = 1
+
   def __init__(self, all_reduce_alg: Any = "nccl", num_packs: int = 1,
                agg_small_grads_max_bytes: int = 0,
                agg_small_grads_max_group: int = 10, *,
@@ -42,6 +45,9 @@ class AllReduceCrossDeviceOps(base.CheckedCrossDeviceOps):
     Args:
       all_reduce_alg: an algorithm's name, or a spec that chooses by size. See
         `tf_cdops.all_reduce_algorithms`. "nccl" raises where it can't run.
+        "@file.json" reads a spec from a file, and if the file says how to
+        pack, as that of `tf_cdops tune` does, its packing too: it goes before
+        the defaults of the next three, but not before other values of them.
       num_packs: tensors are joined into so many packs of near-equal size for
         each dtype (more where a pack would be larger than 64 MiB, or
         `bytes_per_pack` of the options). 0 for no packing.
@@ -50,8 +56,14 @@ class AllReduceCrossDeviceOps(base.CheckedCrossDeviceOps):
       agg_small_grads_max_group: at most so many of those are joined. 0 for
         none, not even where the spec "auto" would join some.
       sparse: what becomes of tf.IndexedSlices. "gather" sends every slice to
-        every device, "deduplicate" first adds up the slices of one index, and
+        every device, so that an optimizer gets what one device would give it.
+        "deduplicate" first adds up a replica's slices of one index, and
         "dense" makes them dense, for layers that use most of their rows.
+        Beware: sums are the same, but Keras' optimizers that square gradients
+        (Adam, Adagrad, RMSprop) square each slice by itself. Where an index
+        occurs more than once in a batch, only "gather" trains as one device
+        does; "dense" trains as one device does with dense gradients. With
+        SGD, with momentum or without, all three agree up to rounding.
 
     Raises:
       ValueError: for a wrong spec, a negative number, or an unknown `sparse`.
@@ -59,10 +71,10 @@ class AllReduceCrossDeviceOps(base.CheckedCrossDeviceOps):
     super().__init__()
     self._spec = planning.parse_all_reduce_spec(all_reduce_alg,
                                                 "all_reduce_alg")
-    self._packing = planning.Packing(
+    self._packing = self._as_in_file(planning.Packing(
         whole("num_packs", num_packs, 0),
         whole("agg_small_grads_max_bytes", agg_small_grads_max_bytes, 0),
-        whole("agg_small_grads_max_group", agg_small_grads_max_group, 0))
+        whole("agg_small_grads_max_group", agg_small_grads_max_group, 0)))
     self._sparse = sparse_lib.check_mode(sparse)
     self._one_device = reduction_to_one_device.ReductionToOneDevice()
     self._in_order = False
@@ -156,6 +168,16 @@ class AllReduceCrossDeviceOps(base.CheckedCrossDeviceOps):
     """Follows a plan: for each device its tensors in, its results out."""
     return execution.all_reduce(plan, replicas, topology, reduce_op, engine,
                                 self._in_order)
+
+  def _as_in_file(self, given: planning.Packing) -> planning.Packing:
+    """Returns the packing of the spec's file, unless another was given."""
+    measured, default = self._spec.packing, planning.Packing()
+    if measured is None or given.small_max_bytes or (
+        given.num_packs != self._DEFAULT_PACKS):
+      return given
+    if given.small_max_group == default.small_max_group:
+      return measured
+    return dataclasses.replace(measured, small_max_group=given.small_max_group)
 
   def _packing_for(self, options: Any) -> planning.Packing:
     cap = options.bytes_per_pack if options else 0

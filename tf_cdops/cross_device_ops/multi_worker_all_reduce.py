@@ -31,6 +31,8 @@ class MultiWorkerAllReduce(all_reduce.AllReduceCrossDeviceOps):
   ...         all_reduce_spec="xring:64k:pscpu/pscpu#2"))
   """
 
+  _DEFAULT_PACKS = 0
+
   def __init__(self, worker_devices: Sequence[str] | None = None,
                num_gpus_per_worker: int | None = None,
                all_reduce_spec: Any = ("pscpu/pscpu", 2, -1),
@@ -49,7 +51,8 @@ class MultiWorkerAllReduce(all_reduce.AllReduceCrossDeviceOps):
       all_reduce_spec: a text, a tuple (algorithm, shards, limit), a named
         tuple or a list of tuples. Tensors of up to `limit` bytes use that
         algorithm in that many shards; limits rise, and the last is -1. "auto"
-        chooses itself, and "@file.json" reads a spec from a file.
+        chooses itself, and "@file.json" reads a spec from a file, with its
+        packing: see `AllReduceCrossDeviceOps`.
       num_packs: see `AllReduceCrossDeviceOps`.
       agg_small_grads_max_bytes: see `AllReduceCrossDeviceOps`.
       agg_small_grads_max_group: see `AllReduceCrossDeviceOps`.

@@ -80,7 +80,7 @@ class Explanation:
 
 def explain(spec: Any, topology: topology_lib.Topology,
             sizes: Iterable[Any], *,
-            packing: planning.Packing = planning.Packing(),  # noqa: B008
+            packing: planning.Packing | None = None,
             network: cost.Network | None = None) -> Explanation:
   """Says what a spec will do with tensors of some sizes on some devices.
 
@@ -95,7 +95,8 @@ def explain(spec: Any, topology: topology_lib.Topology,
     spec: as for `parse_all_reduce_spec`.
     topology: the devices.
     sizes: for each tensor its bytes (of float32) or its (shape, dtype).
-    packing: what is joined before it travels.
+    packing: what is joined before it travels; None for what the spec's file
+      says, if it does.
     network: the links, for predicted times; those that are common for such
       devices if None.
 
@@ -145,7 +146,8 @@ def _others(spec: spec_lib.AllReduceSpec,
 
 
 def _reasons(spec: spec_lib.AllReduceSpec, topology: topology_lib.Topology,
-             packing: planning.Packing, sizes: Sequence[planning.TensorSize]
+             packing: planning.Packing | None,
+             sizes: Sequence[planning.TensorSize]
              ) -> Callable[[planning.Bucket], str]:
   """Returns a function that says why a bucket goes the way it goes."""
   nccl = plan_costs.has_nccl(topology)
@@ -165,10 +167,13 @@ def _reasons(spec: spec_lib.AllReduceSpec, topology: topology_lib.Topology,
       return above
     return f"{above}, up to {text(spec[line].limit)}"
 
+  wanted = packing or spec.packing
+  packed = "; packed as asked" if packing else "; packed as its file says"
+
   def why(bucket: planning.Bucket) -> str:
-    packs = packing.wanted and len(bucket.tensors) > 1
+    packs = wanted and wanted.wanted and len(bucket.tensors) > 1
     return (reason(sizes[bucket.tensors[0]].num_bytes or 0)
-            + "; packed as asked" * packs)
+            + (packed if packs else ""))
 
   return why
 

@@ -118,7 +118,7 @@ class PlanCosts:
 
   def __init__(self, topology: topology_lib.Topology, network: cost.Network,
                sizes: Sequence[planning.TensorSize],
-               packing: planning.Packing):
+               packing: planning.Packing | None = None):
     self.topology, self.network = topology, network
     self._sizes, self._packing = sizes, packing
     self._period = counting.period(topology)

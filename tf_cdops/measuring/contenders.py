@@ -33,17 +33,15 @@ def of_spec(spec: Any, packing: planning.Packing | None = None,
 
   Args:
     spec: as `MultiWorkerAllReduce` takes it.
-    packing: what is joined; None for the class's default.
+    packing: what is joined; None for what the spec's file says, if it does.
     name: for tables; the spec's text if None.
   """
   parsed = planning.parse_all_reduce_spec(spec)
-  wanted = packing or planning.Packing()
+  arguments: dict[str, Any] = packing.arguments() if packing else {}
   return Contender(
       name or str(parsed), True,
       lambda: cross_device_ops.MultiWorkerAllReduce(
-          all_reduce_spec=parsed, num_packs=wanted.num_packs,
-          agg_small_grads_max_bytes=wanted.small_max_bytes,
-          agg_small_grads_max_group=wanted.small_max_group))
+          all_reduce_spec=parsed, **arguments))
 
 
 def of_tensorflow() -> tuple[Contender, ...]:
@@ -62,5 +60,4 @@ def check_spec(spec: Any, topology: topology_lib.Topology,
                sizes: Iterable[planning.TensorSize]) -> None:
   """Raises unless the devices can follow the spec for these tensors."""
   execution.checked_plan(tuple(sizes), topology,
-                         planning.parse_all_reduce_spec(spec),
-                         planning.Packing())
+                         planning.parse_all_reduce_spec(spec))

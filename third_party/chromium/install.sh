@@ -4,11 +4,11 @@
 #
 #   third_party/chromium/install.sh
 #
-# Does so only if there is none and apt-get may be used. Succeeds in any case:
-# without Chromium those tests are skipped, and say so.
+# Does so only if there is none and this is root with apt-get. Succeeds in any
+# case: without Chromium those tests are skipped, and say so.
 set -eu
 
-if command -v chromium >/dev/null; then
+if command -v chromium >/dev/null || command -v chromium-browser >/dev/null; then
   exit 0
 fi
 if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
