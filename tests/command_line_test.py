@@ -49,6 +49,23 @@ class CommandLineTest(parameterized.TestCase):
     self.assertEqual((done.returncode, done.stderr), (0, ""))
     self.assertIn("2?lg p?", done.stdout)
 
+  def test_what_tensorflow_says_when_it_is_loaded(self):
+    """With a stand-in, since TensorFlow doesn't say it on every CPU."""
+    folder = self.create_tempdir()
+    folder.create_file("tensorflow.py", (
+        "import os\n"
+        "os.write(2, b'I0000 port.cc:153] oneDNN custom operations are on. '\n"
+        "            b'You may see\\nsomething that matters\\n')\n"))
+    done = python_process.run("-c", (
+        "import os, sys\n"
+        "from tf_cdops.cli import quiet_start\n"
+        "sys.meta_path.insert(0, quiet_start.QuietLoading())\n"
+        f"sys.path.insert(0, {folder.full_path!r})\n"
+        "import tensorflow\n"
+        "os.write(2, b'later\\n')"))
+    self.assertEqual((done.returncode, done.stderr),
+                     (0, "something that matters\nlater\n"))
+
   def test_a_reader_that_has_seen_enough(self):
     with subprocess.Popen(
         [sys.executable, "-m", "tf_cdops", "algorithms"], text=True,

@@ -18,6 +18,7 @@ from tf_cdops.cli import bench
 from tf_cdops.cli import demo
 from tf_cdops.cli import doctor
 from tf_cdops.cli import explain
+from tf_cdops.cli import quiet_start
 from tf_cdops.cli import tune
 from tf_cdops.cli import worker
 
@@ -34,6 +35,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     commands[args.command.NAME].refuse(unknown)
   # TensorFlow reads this when it is loaded, which no command has done yet.
   os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+  if "tensorflow" not in sys.modules:
+    sys.meta_path.insert(0, quiet_start.QuietLoading())
   if hasattr(sys.stdout, "reconfigure"):  # A "?" is better than an error.
     sys.stdout.reconfigure(errors="replace")
   try:
