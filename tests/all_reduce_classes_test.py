@@ -1025,6 +1025,57 @@ class SelfCheckTest(parameterized.TestCase):
     self.assertEqual(complex(result.values[0][2].numpy()),
                      9 if reduce_op == SUM else 3)
 
+  @parameterized.product(mode=("eager", "function"), reduce_op=(SUM, MEAN),
+                         dtype=("float16", "float32", "complex64"))
+  def test_catches_a_number_where_there_is_none(self, mode, reduce_op, dtype):
+    for odd in (math.inf, -math.inf, math.nan):
+      # Only the replica that is forgotten has it.
+      self.assert_caught(
+          "drops_one", lambda odd=odd: [each(lambda r: tf.cast(
+              [odd if r == REPLICAS else 1.0], dtype))],
+          "tensor 0 on", mode, reduce_op)
+
+  @parameterized.product(
+      mode=test_util.MODES, sparse=("gather", "deduplicate", "dense"),
+      dtype=("float16", "float32", "int32", "complex64"), reduce_op=(SUM, MEAN))
+  def test_sparse_results(self, mode, sparse, dtype, reduce_op):
+    def values() -> list[Any]:
+      return [*vectors([2]), test_util.per_replica_slices(
+          ([[1, 2], [3, 4], [5, 6]], [2, 0, 2], [4, 2]),
+          ([[7, 8]], [3], [4, 2]), dtype=dtype)]
+    ops = make("xring", self_check=True, sparse=sparse)
+    test_util.run(mode, lambda: batch_reduce(ops, reduce_op, values()))
+    if sparse == "dense":
+      return
+    right = execution.gather_slices
+    broken = lambda values, names, op: right(values[:1], names, op)
+    with mock.patch.object(execution, "gather_slices", broken), (
+        self.assertRaisesRegex(
+            tf.errors.InvalidArgumentError,
+            r"tensor 1 on \S*CPU:\d, gathered, isn\\?'t the sum")):
+      test_util.run(mode, lambda: batch_reduce(ops, reduce_op, values()))
+
+  @parameterized.parameters(*test_util.MODES)
+  def test_results_of_one_device(self, mode):
+    ops = make("xring", self_check=True)
+    to_one = lambda: ops.batch_reduce(SUM, [
+        (value, virtual_devices.names(2)[1]) for value in vectors([3, 2])])
+    test_util.run(mode, to_one)
+    wrong = lambda device, values, _: execution.as_tensor(values[0], device)
+    with mock.patch.object(execution, "sum_on", wrong), (
+        self.assertRaisesRegex(
+            tf.errors.InvalidArgumentError,
+            r"tensor [01] on \S*CPU:1, summed on one device, isn\\?'t the")):
+      test_util.run(mode, to_one)
+
+  def test_sums_once_for_all_devices(self):
+    emitted = {
+        check: len(kind(traced(lambda check=check: batch_reduce(
+            make("ps", self_check=check), SUM, vectors([3]))), "AddN"))
+        for check in (False, True)}
+    # The plain sum, that of sizes, and the number of odd terms.
+    self.assertEqual(emitted[True] - emitted[False], 3)
+
   def test_inf_does_not_hide_a_fault_beside_it(self):
     self.assert_caught("drops_one",
                        lambda: [each(lambda r: [math.inf, 1.0 * r])],

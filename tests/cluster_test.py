@@ -19,7 +19,6 @@ from tf_cdops.cluster import addresses
 from tf_cdops.cluster import connecting
 from tf_cdops.cluster import probing
 from tf_cdops.cluster import server
-from tf_cdops.cluster import watchdog
 
 resolvers = tf.distribute.cluster_resolver
 
@@ -331,50 +330,6 @@ class ClientAddressTest(absltest.TestCase):
       cluster = addresses.Cluster((task_at(near), addresses.Task(
           "worker", 1, f"{host}:{far.getsockname()[1]}")))
       self.assertStartsWith(connecting.client_address(cluster), f"{host}:")
-
-
-class StepWatchdogTest(parameterized.TestCase):
-
-  @parameterized.parameters(0, -1.5, float("nan"))
-  def test_bad_limit(self, limit):
-    with self.assertRaisesRegex(
-        errors.InputError, rf"`limit` \({limit}\) must be above 0 seconds"):
-      watchdog.StepWatchdog({"worker": ["a:1"]}, limit)
-
-  def test_bad_cluster(self):
-    with self.assertRaisesRegex(errors.InputError, r"`cluster` \(None\)"):
-      watchdog.StepWatchdog(None, 1.0)
-
-  def test_leaves_quick_steps_alone(self):
-    dog = watchdog.StepWatchdog({"worker": ["127.0.0.1:1"]}, _GENEROUS)
-    with mock.patch.object(os, "_exit") as end:
-      with dog:
-        timer = dog._timer
-        self.assertTrue(timer.is_alive())
-      timer.join(_GENEROUS)
-      self.assertFalse(timer.is_alive())
-      dog.on_train_batch_begin(0)
-      dog.on_train_batch_end(0)
-      dog.on_train_end()
-    end.assert_not_called()
-
-  def test_a_step_that_raises_is_not_bitten_later(self):
-    dog = watchdog.StepWatchdog({"worker": ["127.0.0.1:1"]}, _GENEROUS)
-    with self.assertRaisesRegex(KeyError, "step"), dog:
-      timer = dog._timer
-      raise KeyError("step")
-    timer.join(_GENEROUS)
-    self.assertFalse(timer.is_alive())
-
-  def test_evaluate_and_predict_are_watched_too(self):
-    dog = watchdog.StepWatchdog({"worker": ["127.0.0.1:1"]}, _GENEROUS)
-    for phase in ("test", "predict"):
-      getattr(dog, f"on_{phase}_batch_begin")(0)
-      try:
-        self.assertIsNotNone(dog._timer, phase)
-      finally:
-        getattr(dog, f"on_{phase}_batch_end")(0)
-      self.assertIsNone(dog._timer, phase)
 
 
 class LocalClusterTest(parameterized.TestCase):

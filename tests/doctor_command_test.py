@@ -1,6 +1,8 @@
 """Tests of `python -m tf_cdops doctor`, as a user runs it."""
 
 import json
+import os
+from unittest import mock
 
 from absl.testing import absltest
 from absl.testing import parameterized
@@ -10,6 +12,10 @@ from tests import python_process
 import tensorflow as tf
 
 import tf_cdops
+from tf_cdops.cli import tf_config
+
+_TF_CONFIG = """{"cluster": {"chief": ["a:1"], "worker": ["b:2", "c:3"]},
+                 "task": {"type": "worker", "index": 1}}"""
 
 
 def doctor(*args: str, first_on_path: tuple[str, ...] = ()):
@@ -31,6 +37,7 @@ class DoctorTest(parameterized.TestCase):
     self.assertStartsWith(cells["TensorFlow"][0], f"{tf.__version__}, ")
     self.assertEqual(cells["logical devices"][0].split(",")[0], "3 CPU")
     self.assertEqual(cells["collective ops"], ["works"])
+    self.assertEqual(cells["TF_CONFIG"], ["not set"])
     for name in ("xring", "rechd", "ps", "pscpu", "collective"):
       self.assertEqual(cells[name][0], "works")
       self.assertRegex(cells[name][1], r"^exact, within \d+\.\d s$")
@@ -60,6 +67,29 @@ class DoctorTest(parameterized.TestCase):
     for name in ("collective", "ps", "rechd", "xring"):
       self.assertEqual(trials[name][0], "works", trials[name])
 
+  def test_tf_config(self):
+    with mock.patch.dict(os.environ, TF_CONFIG=_TF_CONFIG):
+      outcome = doctor("--devices=2", "--device_type=CPU")
+    self.assertEqual((outcome.returncode, outcome.stderr), (0, ""))
+    self.assertRegex(
+        outcome.stdout, r"TF_CONFIG +│ well-formed: chief at a:1; worker at "
+        "b:2, c:3; this is /job:worker/task:1 at c:3 ")
+
+  def test_a_malformed_tf_config_is_a_fault(self):
+    with mock.patch.dict(os.environ, TF_CONFIG='{"cluster": '):
+      outcome = doctor("--devices=2", "--device_type=CPU", "--json")
+    self.assertEqual((outcome.returncode, outcome.stderr), (1, ""))
+    content = json.loads(outcome.stdout)
+    self.assertFalse(content["ok"])
+    found = content["facts"]["tf_config"]
+    self.assertEqual((found["is_set"], found["ok"], found["cluster"]),
+                     (True, False, None))
+    self.assertRegex(found["detail"],
+                     "^MALFORMED: `TF_CONFIG` .* isn't right JSON: Expecting")
+    self.assertEqual(content["facts"]["rows"]["TF_CONFIG"], found["detail"])
+    self.assertEqual({trial["outcome"] for trial in content["trials"]},
+                     {"works", "can't"})
+
   def test_tensorflow_that_does_not_start(self):
     # Stands for a build that this processor can't run, for one.
     folder = self.create_tempdir()
@@ -84,6 +114,41 @@ class DoctorTest(parameterized.TestCase):
     outcome = doctor(*args)
     self.assertEqual((outcome.returncode, outcome.stdout), (2, ""))
     self.assertRegex(outcome.stderr, rf"^tf_cdops doctor: {message}.*\n$")
+
+
+class TfConfigTest(parameterized.TestCase):
+
+  def test_well_formed(self):
+    found = tf_config.examine({"TF_CONFIG": _TF_CONFIG})
+    self.assertTrue(found.is_set and found.ok)
+    self.assertEqual(found.cluster,
+                     {"chief": ["a:1"], "worker": ["b:2", "c:3"]})
+    self.assertEqual(found.task, "/job:worker/replica:0/task:1")
+
+  def test_a_client(self):
+    found = tf_config.examine({"TF_CONFIG": _TF_CONFIG.replace(
+        '"type": "worker"', '"type": "client"')})
+    self.assertTrue(found.ok)
+    self.assertIsNone(found.task)
+    self.assertIn("this is none of its tasks, but a client", found.detail)
+
+  @parameterized.parameters({}, {"TF_CONFIG": ""})
+  def test_not_set(self, **environment):
+    self.assertEqual(tf_config.examine(environment),
+                     tf_config.TfConfig(False, True, "not set"))
+
+  @parameterized.parameters(
+      ("a:1,b:2", "isn't right JSON"),
+      ('{"cluster": {"worker": ["a"]}}', r"`address` \('a'\) must be host:"),
+      ('{"cluster": {"ps": ["a:1"]}}', "must have a job 'worker'"),
+      ('{"cluster": {"worker": ["a:1"]}, "task": 3}', "has the task 3, which "),
+      (_TF_CONFIG.replace('"index": 1', '"index": 7'),
+       r"has the task \{'type': 'worker', 'index': 7\}, which must be one of "
+       "the cluster's: /job:chief/task:0 at a:1, .*; mend its index"))
+  def test_malformed(self, text, reason):
+    found = tf_config.examine({"TF_CONFIG": text})
+    self.assertEqual((found.is_set, found.ok), (True, False))
+    self.assertRegex(found.detail, f"^MALFORMED: .*{reason}")
 
 
 if __name__ == "__main__":

@@ -39,6 +39,42 @@ class ExplainTest(parameterized.TestCase):
     self.assertEqual((done.returncode, done.stderr), (0, ""))
     self.assertRegex(done.stdout, r"(?m)^devices +2 workers with 1 CPU each")
 
+  def assumed(self, *args):
+    """Returns what is said to be assumed, by flag; as text has it too."""
+    data = json.loads(run("--json", *args).stdout)
+    text = " ".join(run(*args).stdout.split())
+    for one in data["assumed"]:
+      self.assertIn(f"{one['value']}: {one['why']} ({one['change']})", text)
+    self.assertEqual("assumed" in text, bool(data["assumed"]))
+    return {one["what"]: one["value"] for one in data["assumed"]}
+
+  def test_devices_and_links_that_nobody_gave(self):
+    done = run("--devices=4")
+    self.assertRegex(done.stdout, r"(?m)^assumed +GPUs: the default with --dev")
+    self.assertIn(
+        "GPUs: the default with --devices, whatever this machine has "
+        "(--device_type=CPU explains for CPUs); nvlink inside workers: what "
+        "GPUs commonly have (change with --inside)",
+        " ".join(done.stdout.split()))
+
+  @parameterized.parameters(
+      (["--devices=2", "--workers=2"],
+       {"device_type": "GPUs", "inside": "nvlink inside workers",
+        "across": "100gbe across workers"}),
+      (["--device_type=CPU"],
+       {"devices": "1 CPU a worker", "inside": "memory inside workers"}),
+      (["--devices=2", "--device_type=CPU", "--latency=1us"],
+       {"inside": "memory inside workers but for --latency"}),
+      (["--devices=2", "--workers=2", "--device_type=GPU", "--inside=pcie",
+        "--bandwidth=1GB/s"],
+       {"across": "100gbe across workers but for --bandwidth"}),
+      (["--devices=2", "--device_type=GPU", "--latency=1us",
+        "--bandwidth=1GB/s"], {}),
+      (["--devices=2", "--workers=2", "--device_type=GPU", "--inside=pcie",
+        "--across=10gbe"], {}))
+  def test_assumed(self, args, expected):
+    self.assertEqual(self.assumed("--sizes=4", *args), expected)
+
   def test_a_model(self):
     done = run("--devices=2", "--model=MobileNetV2", "--json")
     self.assertEqual((done.returncode, done.stderr), (0, ""))

@@ -275,13 +275,18 @@ class GatherInputsTest(parameterized.TestCase):
 
   @parameterized.named_parameters(
       ("other_dimensions", lambda: ([[1.0, 2.0]], [[1.0, 2.0, 3.0]]),
-       r"shape but for axis 0 \(2,\) and replica 1 has \(3,\); all replicas"),
-      ("ranks", lambda: ([1.0], [[1.0]]),
-       r"shape but for axis 0 \(\) and replica 1 has \(1,\)"),
+       r"^replica 0 has shape \(1, 2\) and replica 1 has shape \(1, 3\); they "
+       "must have the same rank, and differ only in axis 0: reshape, pad or "),
+      ("ranks", lambda: (tf.ones([2, 3]), tf.ones([4])),
+       r"^replica 0 has shape \(2, 3\) and replica 1 has shape \(4,\); they "
+       "must have the same rank, and differ only in axis 0: "),
+      ("third_rank", lambda: ([1.0], [1.0, 2.0], [[1.0]]),
+       r"^replica 0 has shape \(1,\) and replica 2 has shape \(1, 1\); they "),
       ("dtypes", lambda: (tf.constant([1.0]), tf.constant([1.0], tf.float64)),
        "dtype float32 and replica 1 has float64"),
       ("scalars", lambda: (1.0, 2.0), r"`axis` \(0\) .* a scalar has none"),
-      ("second_scalar", lambda: ([1.0], 2.0), r"`axis` \(0\) .* a scalar has"),
+      ("second_scalar", lambda: ([1.0], 2.0),
+       r"^replica 0 has shape \(1,\) and replica 1 has shape \(\); they "),
       ("slices", lambda: [test_util.slices([[1.0]], [0])] * 2,
        r"^`value` \(tf\.IndexedSlices\) can't be gathered"),
       ("second_slices", lambda: ([1.0], test_util.slices([1.0], [0])),
@@ -292,6 +297,26 @@ class GatherInputsTest(parameterized.TestCase):
   def test_value(self, make, regex):
     with self.assertRaisesRegex(ValueError, regex):
       self.gather(make(), 0)
+
+  @parameterized.parameters(
+      (1, "axis 1"), (-1, "axis -1"), (np.int64(1), "axis 1"))
+  def test_ranks_that_differ_along_another_axis(self, axis, text):
+    for given in (axis, tf.constant(axis)):
+      with self.assertRaisesRegex(
+          ValueError, r"^replica 0 has shape \(2, 3\) and replica 1 has shape "
+          rf"\(4,\); they must have the same rank, and differ only in {text}:"):
+        self.gather((tf.ones([2, 3]), tf.ones([4])), given)
+
+  def test_ranks_that_differ_along_an_axis_that_is_not_known_yet(self):
+    @tf.function(input_signature=[tf.TensorSpec([], tf.int32)])
+    def gather(axis):
+      return self.gather((tf.ones([2, 3]), tf.ones([4])), axis)
+
+    with self.assertRaisesRegex(
+        ValueError, r"replica 0 has shape \(2, 3\) and replica 1 has shape "
+        r"\(4,\); they must have the same rank, and differ only in the axis "
+        "that they are joined along: "):
+      gather(tf.constant(0))
 
 
 class InsideFunctionTest(parameterized.TestCase):

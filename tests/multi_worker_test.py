@@ -109,6 +109,10 @@ _FOUR_REPLICAS = _COMMON + _TRAINING + """
       addresses = cluster.as_dict()
       facts["wrong"] = failure(lambda: tf_cdops.multi_worker_strategy(
           cluster, devices_per_worker=3))
+      facts["no such kind"] = failure(lambda: tf_cdops.multi_worker_strategy(
+          cluster, device_type="XPU"))
+      facts["CPUs"] = list(tf_cdops.multi_worker_strategy(
+          cluster, device_type="CPU").extended.worker_devices)
       facts["replicas"] = [
           tf_cdops.multi_worker_strategy(
               description, devices_per_worker=2).num_replicas_in_sync
@@ -354,7 +358,16 @@ class FourReplicasTest(_TrainingTestCase):
         self.facts["devices"],
         [f"/job:worker/replica:0/task:{task}/device:CPU:{device}"
          for task in range(2) for device in range(2)])
+    self.assertEqual(self.facts["CPUs"], self.facts["devices"])
     self.assertEqual(self.facts["class"], "MultiWorkerAllReduce")
+
+  def test_a_kind_of_device_that_is_not_there(self):
+    is_value_error, said = self.facts["no such kind"]
+    self.assertTrue(is_value_error)
+    self.assertRegex(
+        said, r"^`device_type` \('XPU'\) must be a kind of device that every "
+        r"worker has: /job:worker/task:0 at 127\.0\.0\.1:\d+ has 2 CPU; "
+        r"/job:worker/task:1 at 127\.0\.0\.1:\d+ has 2 CPU; choose one ")
 
   def test_another_number_of_devices(self):
     is_value_error, said = self.facts["wrong"]

@@ -231,16 +231,15 @@ class SpecFileTest(parameterized.TestCase):
       packed.packing = None
 
   @parameterized.product(
-      key_and_least=(("num_packs", 0), ("agg_small_grads_max_bytes", 0),
-                     ("agg_small_grads_max_group", 1)),
+      key=("num_packs", "agg_small_grads_max_bytes",
+           "agg_small_grads_max_group"),
       value=(-1, "64k", True, None, 1.5, []))
-  def test_malformed_packing(self, key_and_least, value):
-    key, least = key_and_least
+  def test_malformed_packing(self, key, value):
     path = self.write(json.dumps({"all_reduce_spec": "ps", key: value}))
     with self.assertRaisesRegex(
         errors.SpecError,
         rf"^`all_reduce_spec` \('@{path}'\): its '{key}' \(.*\) must be a "
-        rf"whole number of at least {least}; correct it, or leave it out"):
+        rf"whole number of at least 0; correct it, or leave it out"):
       tf_cdops.parse_all_reduce_spec(f"@{path}")
 
   @parameterized.parameters(

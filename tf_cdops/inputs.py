@@ -122,11 +122,10 @@ def value_to_gather(value: Any, axis: Any) -> tf.distribute.DistributedValues:
   if first.dtype.base_dtype in (tf.variant, tf.resource):
     raise errors.InputError(
         f"`value` has dtype {first.dtype.name}, which can't be gathered.")
+  _without(first.shape, axis)
   for replica, other in enumerate(distributed.values[1:], start=1):
     _check_same_dtype(first, other, replica)
-    _check_same(_without(first.shape, axis), _without(other.shape, axis),
-                replica, f"shape but for axis {axis}")
-  _without(first.shape, axis)
+    _check_joinable(first.shape, other.shape, replica, axis)
   return distributed
 
 
@@ -233,6 +232,21 @@ def _check_same(first: tf.TensorShape, other: tf.TensorShape, replica: int,
     raise errors.InputError(
         f"replica 0 has {what} {_shape(first)} and replica {replica} has "
         f"{_shape(other)}; all replicas must have the same.")
+
+
+def _check_joinable(first: tf.TensorShape, other: tf.TensorShape,
+                    replica: int, axis: Any) -> None:
+  # Ranks first: the axis may be none of the other's dimensions.
+  same_rank = None in (first.rank, other.rank) or first.rank == other.rank
+  if same_rank and _without(first, axis).is_compatible_with(
+      _without(other, axis)):
+    return
+  at = tf.get_static_value(axis) if tf.is_tensor(axis) else axis
+  where = "the axis that they are joined along" if at is None else f"axis {at}"
+  raise errors.InputError(
+      f"replica 0 has shape {_shape(first)} and replica {replica} has shape "
+      f"{_shape(other)}; they must have the same rank, and differ only in "
+      f"{where}: reshape, pad or cut them first.")
 
 
 def _rows(value: Any) -> tf.TensorShape:

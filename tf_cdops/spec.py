@@ -57,13 +57,13 @@ class Packing:
 
   def arguments(self) -> dict[str, int]:
     """Returns it by the names of the classes' arguments, and of a file."""
-    return {name: getattr(self, field) for name, (field, _) in _PACKING.items()}
+    return {name: getattr(self, field) for name, field in _PACKING.items()}
 
 
-# By the name of an argument, and of a file's key: the field, and its least.
-_PACKING = {"num_packs": ("num_packs", 0),
-            "agg_small_grads_max_bytes": ("small_max_bytes", 0),
-            "agg_small_grads_max_group": ("small_max_group", 0)}
+# The field, by the name of an argument and of a file's key.
+_PACKING = {"num_packs": "num_packs",
+            "agg_small_grads_max_bytes": "small_max_bytes",
+            "agg_small_grads_max_group": "small_max_group"}
 
 
 class AllReduceSpec(tuple[AllReduceSpecTuple, ...]):
@@ -263,13 +263,13 @@ def _packing_in(content: dict[str, Any], path: str,
                 argument: str) -> Packing | None:
   """Returns what a file says of packing; None if it doesn't."""
   fields = {}
-  for key, (field, least) in _PACKING.items():
+  for key, field in _PACKING.items():
     if key not in content:
       continue
     number = content[key]
-    if not _is_int(number) or number < least:
+    if not _is_int(number) or number < 0:
       raise errors.SpecError(
           f"`{argument}` ('@{path}'): its {key!r} ({number!r}) must be a whole "
-          f"number of at least {least}; correct it, or leave it out.")
+          "number of at least 0; correct it, or leave it out.")
     fields[field] = number
   return Packing(**fields) if fields else None

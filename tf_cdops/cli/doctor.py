@@ -4,7 +4,9 @@ Shows the versions, the devices and the optional parts, and tries each
 registered algorithm on the devices here, in a process of its own and under a
 time limit: whatever TensorFlow does there, this program ends. Every result is
 compared with the exact sum. An algorithm that these devices can't run, such as
-nccl without GPUs, is no fault; one that fails, hangs or is wrong is.
+nccl without GPUs, is no fault; one that fails, hangs or is wrong is. So is a
+TF_CONFIG that isn't well-formed; the tasks that it names aren't asked, and the
+algorithms are tried without it.
 """
 
 import argparse
@@ -31,7 +33,8 @@ def run(args: argparse.Namespace) -> int:
     raise errors.InputError(
         f"`--limit` ({args.limit:g}) must be above 0 and at most 3600 seconds.")
   facts, trials = trial_process.examine(args, args.limit)
-  ok = all(trial.ok for trial in trials)
+  ok = all(trial.ok for trial in trials) and (
+      facts is None or facts["tf_config"]["ok"])
   if args.json:
     output.print_json({"ok": ok, "facts": facts,
                        "trials": [trial.to_dict() for trial in trials]})

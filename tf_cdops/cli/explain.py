@@ -27,6 +27,7 @@ from tf_cdops import explaining
 from tf_cdops import planning
 from tf_cdops import spec
 from tf_cdops import topology as topology_lib
+from tf_cdops.cli import assumptions
 from tf_cdops.cli import loads
 from tf_cdops.cli import output
 from tf_cdops.cli import schedule
@@ -53,7 +54,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
   devices.add_argument("--devices", type=int, metavar="N",
                        help="devices of each (default: those that are here)")
   devices.add_argument("--device_type", choices=("GPU", "CPU"),
-                       help="their kind (default: GPU with --devices)")
+                       help="their kind (default: GPU with --devices, or "
+                       "else what is here)")
   loads.add_arguments(parser)
   packing = parser.add_argument_group("what is packed")
   packing.add_argument("--num_packs", type=int, metavar="N",
@@ -96,6 +98,7 @@ def run(args: argparse.Namespace) -> int:
       parsed, topology,
       [(size.shape, size.dtype) for size in load.sizes],
       packing=packing, network=network)
+  assumed = assumptions.of(args, topology)
   bucket = _bucket(args, explanation)
   steps = (schedule.of(bucket, topology)
            if args.schedule or args.bucket is not None else None)
@@ -104,16 +107,17 @@ def run(args: argparse.Namespace) -> int:
   if args.json:
     output.print_json(
         explanation.to_dict() | {"load": load.name}
+        | {"assumed": [dataclasses.asdict(one) for one in assumed]}
         | ({"schedule": dataclasses.asdict(steps)} if steps else {}))
   else:
-    _print(args, explanation, steps)
+    _print(args, explanation, assumptions.text(assumed), steps)
   return 0
 
 
 def _print(args: argparse.Namespace, explanation: explaining.Explanation,
-           steps: schedule.Schedule | None) -> None:
+           assumed: str, steps: schedule.Schedule | None) -> None:
   width = output.width()
-  print(wording.report(explanation, width))
+  print(wording.report(explanation, width, assumed))
   if len(explanation.topology.devices) == 1:
     print("Try --devices=4 --workers=2, which needn't be here.")
   if not loads.given(args):

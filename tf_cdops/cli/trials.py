@@ -7,7 +7,9 @@ It prints one JSON object a line: {"facts": …}, then {"trying": name} and
 import argparse
 import importlib.util
 import json
+import os
 import platform
+import sys
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +17,9 @@ from tf_cdops import errors
 from tf_cdops import version
 from tf_cdops.cli import loads
 from tf_cdops.cli import output
+from tf_cdops.cli import quiet_start
 from tf_cdops.cli import site_flags
+from tf_cdops.cli import tf_config
 from tf_cdops.cli import trial_process
 
 if TYPE_CHECKING:
@@ -29,13 +33,18 @@ _EXTRAS = {"matplotlib": ("plot", "bench --plot"),
 
 
 def main() -> None:
+  sys.meta_path.insert(0, quiet_start.QuietLoading())
   parser = argparse.ArgumentParser()
   site_flags.add_arguments(parser)
   parser.add_argument("--skip", default="")
   args = parser.parse_args()
+  # Strategies read it too, and a malformed one would fail every algorithm.
+  config = os.environ.pop("TF_CONFIG", "")
   try:
     with site_flags.opened(args) as site:
-      _report(facts={"site": str(site), "rows": _facts()})
+      found = tf_config.examine({"TF_CONFIG": config})
+      _report(facts={"site": str(site), "tf_config": found.to_dict(),
+                     "rows": _facts() | {"TF_CONFIG": found.detail}})
       _try_all(site, args.skip.split(","))
   except (errors.Error, errors.ClusterError) as error:
     _report(refused=str(error))

@@ -19,7 +19,6 @@ from tf_cdops import sparse as sparse_lib
 from tf_cdops import topology as topology_lib
 from tf_cdops.cross_device_ops import base
 from tf_cdops.cross_device_ops import reduction_to_one_device
-from tf_cdops.fabric import engines
 
 
 class AllReduceCrossDeviceOps(base.CheckedCrossDeviceOps):
@@ -105,23 +104,34 @@ class AllReduceCrossDeviceOps(base.CheckedCrossDeviceOps):
       names = self._all_reduce_devices(value, destinations)
       topology = self._topology(names) if names else None
       if names is None or topology is None:
-        results[i] = self._one_device.reduce_implementation(
-            reduce_op, value, destinations, options)
+        results[i] = self._checked(
+            i, value, self._one_device.reduce_implementation(
+                reduce_op, value, destinations, options),
+            reduce_op, "summed on one device")
         continue
       values = value.values
       if any(map(sparse_lib.is_sparse, values)):
         values = sparse_lib.prepare(values, names, self._sparse)
         if any(map(sparse_lib.is_sparse, values)):
           gathered = execution.gather_slices(values, names, reduce_op)
-          results[i] = _tf_compat.mirrored(gathered)
+          results[i] = self._checked(i, value, _tf_compat.mirrored(gathered),
+                                     reduce_op, "gathered")
           continue
       batches[names][i] = list(values)
     for names, batch in batches.items():
       reduced = self._all_reduce_batch(
           reduce_op, names, list(batch.values()), options)
-      for i, values in zip(batch, reduced, strict=True):
-        results[i] = _tf_compat.mirrored(values)
+      for i, (values, algorithm) in zip(batch, reduced, strict=True):
+        results[i] = self._checked(
+            i, value_destination_pairs[i][0], _tf_compat.mirrored(values),
+            reduce_op, f"reduced by {algorithm!r}")
     return results
+
+  def _checked(self, position: int, value: Any, result: Any, reduce_op: Any,
+               how: str) -> Any:
+    """Returns the result of the batch's value, checked if that is wanted."""
+    del position, value, reduce_op, how
+    return result
 
   def _all_reduce_devices(self, value: Any,
                           destinations: Any) -> tuple[str, ...] | None:
@@ -148,9 +158,13 @@ class AllReduceCrossDeviceOps(base.CheckedCrossDeviceOps):
     return _topology_of(names)
 
   def _all_reduce_batch(self, reduce_op: Any, names: tuple[str, ...],
-                        batch: Sequence[Sequence[Any]],
-                        options: Any) -> list[list[tf.Tensor]]:
-    """All-reduces dense values, one list a value with one tensor a device."""
+                        batch: Sequence[Sequence[Any]], options: Any
+                        ) -> list[tuple[list[tf.Tensor], str]]:
+    """All-reduces dense values, one list a value with one tensor a device.
+
+    Returns:
+      For each value a list likewise, and the algorithm that summed it.
+    """
     topology = self._topology(names)
     assert topology is not None
     replicas = [[execution.as_tensor(values[r], name) for values in batch]
@@ -158,16 +172,13 @@ class AllReduceCrossDeviceOps(base.CheckedCrossDeviceOps):
     plan = execution.checked_plan(
         tuple(map(inputs.size_of, zip(*replicas, strict=True))), topology,
         self._spec, self._packing_for(options))
-    results = self._run(plan, replicas, topology, reduce_op,
-                        inputs.engine_options(options))
-    return [list(values) for values in zip(*results, strict=True)]
-
-  def _run(self, plan: planning.Plan, replicas: Any,
-           topology: topology_lib.Topology, reduce_op: Any,
-           engine: engines.Options) -> list[list[tf.Tensor]]:
-    """Follows a plan: for each device its tensors in, its results out."""
-    return execution.all_reduce(plan, replicas, topology, reduce_op, engine,
-                                self._in_order)
+    results = execution.all_reduce(plan, replicas, topology, reduce_op,
+                                   inputs.engine_options(options),
+                                   self._in_order)
+    algorithms = {i: bucket.algorithm for bucket in plan.buckets
+                  for i in bucket.tensors}
+    return [(list(values), algorithms[i])
+            for i, values in enumerate(zip(*results, strict=True))]
 
   def _as_in_file(self, given: planning.Packing) -> planning.Packing:
     """Returns the packing of the spec's file, unless another was given."""

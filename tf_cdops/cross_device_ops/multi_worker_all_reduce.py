@@ -9,6 +9,7 @@ from typing import Any
 from absl import logging
 import tensorflow as tf
 
+from tf_cdops import _tf_compat
 from tf_cdops import device_names
 from tf_cdops import devices as devices_lib
 from tf_cdops import errors
@@ -18,7 +19,6 @@ from tf_cdops import topology as topology_lib
 from tf_cdops.algorithms import hierarchical
 from tf_cdops.cross_device_ops import all_reduce
 from tf_cdops.cross_device_ops import reduction_to_one_device
-from tf_cdops.fabric import engines
 from tf_cdops.fabric import tensorflow as tensorflow_fabric
 
 
@@ -63,10 +63,12 @@ class MultiWorkerAllReduce(all_reduce.AllReduceCrossDeviceOps):
       reproducible: every element is summed in one place in the order of
         replicas, so that results don't depend, to the last bit, on packing,
         shards or sizes. A spec that can't do so is an error.
-      self_check: every result is compared with a plain sum on one device; a
-        difference beyond rounding raises tf.errors.InvalidArgumentError,
-        naming the tensor and the algorithm. For hunting faults: it doubles
-        the work.
+      self_check: every result, sparse ones too, is compared with a plain sum
+        on one device; a difference beyond rounding raises
+        tf.errors.InvalidArgumentError, naming the tensor and the algorithm.
+        Infinities and NaNs must be where the terms put them; only where
+        finite terms overflow, which depends on their order, nothing is said.
+        For hunting faults: it doubles the work.
 
     Raises:
       ValueError: for a wrong spec, device or number.
@@ -131,14 +133,14 @@ class MultiWorkerAllReduce(all_reduce.AllReduceCrossDeviceOps):
       _warn_of_other_gpus(topology, self._num_gpus)
     return topology
 
-  def _run(self, plan: planning.Plan, replicas: Any,
-           topology: topology_lib.Topology, reduce_op: Any,
-           engine: engines.Options) -> list[list[tf.Tensor]]:
-    results = super()._run(plan, replicas, topology, reduce_op, engine)
-    if self._self_check:
-      results = self_checking.verified(plan, replicas, results, topology,
-                                       reduce_op)
-    return results
+  def _checked(self, position: int, value: Any, result: Any, reduce_op: Any,
+               how: str) -> Any:
+    if not self._self_check:
+      return result
+    parts = (result.values if isinstance(
+        result, tf.distribute.DistributedValues) else (result,))
+    return _tf_compat.mirrored(self_checking.verified(
+        value.values, parts, reduce_op, f"tensor {position}", how))
 
 
 def _check_worker_devices(names: Any) -> tuple[str, ...] | None:

@@ -19,13 +19,23 @@ OVERLAP = ("Parts share the links and overlap, so all of them may take less "
 _MARKS = {"exact": "", "traced": "", "modelled": "*", "extrapolated": "~"}
 
 
-def report(e: "explanation.Explanation", width: int = WIDTH) -> str:
-  """Returns the report, in lines of up to `width` columns."""
+def report(e: "explanation.Explanation", width: int = WIDTH,
+           assumed: str = "") -> str:
+  """Returns the report, in lines of up to `width` columns.
+
+  Args:
+    e: what to report.
+    width: the most columns of a line.
+    assumed: what of it nobody has given, in words.
+  """
+  heading = _heading(e, width)
+  if assumed:
+    heading += f"\n{_field('assumed', assumed, width)}"
   if len(e.topology.devices) == 1:
-    return f"{_heading(e, width)}\n\nOne device alone has nothing to send."
+    return f"{heading}\n\nOne device alone has nothing to send."
   if not e.num_bytes:
-    return f"{_heading(e, width)}\n\nThere is nothing to send."
-  sections = [_heading(e, width), _parts(e, width), _total(e, width),
+    return f"{heading}\n\nThere is nothing to send."
+  sections = [heading, _parts(e, width), _total(e, width),
               _others(e, width)]
   if e.rules:
     sections.append(_rules(e, width))
