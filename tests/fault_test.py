@@ -237,6 +237,75 @@ class FaultTest(absltest.TestCase):
         f"/job:worker/task:1 at {address} does not answer. Ending the program")
 
 
+_RESTARTED = """\
+    import json, os, signal, weakref
+    from tf_cdops.cli import isolation
+    isolation.enter_private_network()  # Before TensorFlow has any thread.
+    import tensorflow as tf
+    import tf_cdops
+    from tf_cdops.fabric import engines
+
+    tf.get_logger().setLevel("ERROR")  # It warns of so many tf.functions.
+    SPECS = ("collective", "ps/collective", "collective/xring", "ps/xring")
+
+    def outcome(strategy, spec, eager):
+      def reduce():
+        values = []
+        for i, name in enumerate(strategy.extended.worker_devices):
+          with tf.device(name):
+            values.append(tf.fill([5], tf.constant(i + 1.0)))
+        return [total[0] for total in tf_cdops.all_reduce(values, spec)]
+
+      step = reduce if eager else tf.function(reduce)
+      try:
+        return {float(total) for _ in range(2) for total in step()} == {10.0}
+      except Exception as error:
+        return type(error).__name__ + ": " + str(error)
+
+    with tf_cdops.LocalCluster(2, 2) as cluster:
+      for restarted in ([], [1], [0, 1]):
+        for task in restarted:
+          os.kill(cluster.pid(task), signal.SIGKILL)
+          cluster.restart(task)
+        kept = weakref.ref(engines._kept()) if restarted else lambda: None
+        strategy = tf_cdops.multi_worker_strategy(cluster)
+        for spec in SPECS:
+          print(json.dumps([restarted, spec, *(
+              outcome(strategy, spec, eager) for eager in (False, True))]))
+        assert kept() is None  # Functions and handles of what is lost.
+    """
+
+
+class RestartTest(absltest.TestCase):
+
+  @classmethod
+  def setUpClass(cls):
+    super().setUpClass()
+    outcome = python_process.run_script(_RESTARTED)
+    if outcome.returncode:
+      raise AssertionError(outcome.stderr)
+    cls.outcomes = {(tuple(restarted), spec): rest for restarted, spec, *rest
+                    in map(json.loads, outcome.stdout.splitlines())}
+
+  def test_none_and_all(self):
+    for restarted in ((), (0, 1)):
+      for spec in ("collective", "ps/collective", "collective/xring",
+                   "ps/xring"):
+        self.assertEqual(self.outcomes[restarted, spec], [True, True],
+                         (restarted, spec))
+
+  def test_some_with_no_collective_between_workers(self):
+    for spec in ("collective/xring", "ps/xring"):
+      self.assertEqual(self.outcomes[(1,), spec], [True, True], spec)
+
+  def test_some_with_a_collective_between_workers(self):
+    for spec in ("collective", "ps/collective"):
+      for said in self.outcomes[(1,), spec]:
+        self.assertRegex(
+            said, r"(?s)^ClusterError: .*/job:worker/task:1 was started again "
+            r"and /job:worker/task:0 wasn't: .*Start all workers again, or")
+
+
 class RecoverTest(absltest.TestCase):
 
   def test_same_weights_with_and_without_a_loss(self):

@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python import pywrap_tfe as _pywrap_tfe
+from tensorflow.python.client import pywrap_tf_session as _session
 from tensorflow.python.distribute import device_util as _device_util
 from tensorflow.python.distribute import values as _values
 from tensorflow.python.eager import context as _context
@@ -144,6 +146,22 @@ def connection_number() -> int:
     _Connections.last = current  # Kept, so that no other gets its identity.
     _Connections.number += 1
   return _Connections.number
+
+
+def device_incarnations() -> dict[str, int]:
+  """Returns a number for each device of the cluster; another after a restart.
+
+  The public list of devices has only their names.
+  """
+  context = _context.context()
+  context.ensure_initialized()
+  found = _pywrap_tfe.TFE_ContextListDevices(context._handle)
+  try:
+    return {_session.TF_DeviceListName(found, i):
+            _session.TF_DeviceListIncarnation(found, i)
+            for i in range(_session.TF_DeviceListCount(found))}
+  finally:
+    _session.TF_DeleteDeviceList(found)
 
 
 def has_kernel(op: str, device_type: str) -> bool:

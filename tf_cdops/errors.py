@@ -39,6 +39,8 @@ class ProofError(Error):
 class ClusterError(RuntimeError):
   """A worker that can't be reached, doesn't answer, or has gone."""
 
+  __init__ = Exception.__init__  # As above.
+
 
 def did_you_mean(name: object, choices: Iterable[str]) -> str:
   """Returns " Did you mean 'x'?" for the nearest of `choices`, or ""."""

@@ -17,6 +17,7 @@ import tensorflow as tf
 
 from tf_cdops import _tf_compat
 from tf_cdops import errors
+from tf_cdops.fabric import incarnations
 from tf_cdops.fabric import thread_numbers
 
 # Where a graph keeps the ops that the next engine's all-reduce must wait for.
@@ -74,7 +75,13 @@ class _Kept:
     # The same handle each time, or it would order nothing.
     self.launch_handle = functools.cache(_launch_handle)
     # A group is its devices, in their order.
-    self.group_key = functools.cache(lambda places: next(_GROUP_KEYS))
+    self.group_key = functools.cache(_group_key)
+
+
+def _group_key(places: tuple[str, ...]) -> int:
+  if tf.compat.v1.executing_eagerly_outside_functions():
+    incarnations.check(places, _tf_compat.device_incarnations())
+  return next(_GROUP_KEYS)
 
 
 def _kept() -> _Kept:
