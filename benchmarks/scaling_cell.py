@@ -85,11 +85,12 @@ def crossing(spec: str, workers: int, devices: int) -> dict[str, Any]:
                                [(size.shape, size.dtype) for size in sizes])
   graph = tf.Graph()
   with graph.as_default():
-    replicas = []
+    batch = [[] for _ in sizes]
     for name in topology.devices:
       with tf.device(name):
-        replicas.append([tf.zeros(size.shape) for size in sizes])
-    execution.all_reduce(explained.plan, replicas, topology,
+        for values, size in zip(batch, sizes, strict=True):
+          values.append(tf.zeros(size.shape))
+    execution.all_reduce(explained.plan, batch, topology,
                          tf.distribute.ReduceOp.SUM)
   return {"spec": spec, "workers": workers, "devices": devices,
           "explained": explained.total.across, "counted": _crossing(graph)}

@@ -68,8 +68,9 @@ def plan(*buckets: tuple[Sequence[int], str, int]) -> planning.Plan:
 def emitter(topology: topology_lib.Topology, *buckets: Any,
             reduce_op: Any = SUM) -> Emit:
   """Returns what emits an all-reduce, whether its needs are met or not."""
-  return lambda replicas: execution.all_reduce(
-      plan(*buckets), replicas, topology, reduce_op)
+  transposed = lambda rows: list(zip(*rows, strict=True))
+  return lambda replicas: transposed(execution.all_reduce(
+      plan(*buckets), transposed(replicas), topology, reduce_op))
 
 
 class Trace:

@@ -61,9 +61,9 @@ def all_reduce(tensors: Sequence[Any], spec: Any = "auto", *,
             else execution.copy_to([name], value)[0]
             for value, name in zip(values, where.devices, strict=True)]
   plan = execution.checked_plan((inputs.size_of(placed),), where, parsed)
-  results = execution.all_reduce(plan, [[value] for value in placed], where,
-                                 reduce_op, inputs.engine_options(options))
-  return [result for result, in results]
+  result, = execution.all_reduce(plan, [placed], where, reduce_op,
+                                 inputs.engine_options(options))
+  return result
 
 
 def _check_topology(topology: topology_lib.Topology, count: int) -> None:

@@ -97,7 +97,7 @@ def checked_plan(sizes: tuple[planning.TensorSize, ...],
   return plan
 
 
-def all_reduce(plan: planning.Plan, replicas: Sequence[Sequence[tf.Tensor]],
+def all_reduce(plan: planning.Plan, batch: Sequence[Sequence[tf.Tensor]],
                topology: topology_lib.Topology, reduce_op: Any,
                options: engines.Options | None = None, in_order: bool = False
                ) -> list[list[tf.Tensor]]:
@@ -105,34 +105,34 @@ def all_reduce(plan: planning.Plan, replicas: Sequence[Sequence[tf.Tensor]],
 
   Args:
     plan: which tensors travel together and how.
-    replicas: for each device, its tensors in the order of the plan.
+    batch: for each value of the plan, one tensor per device.
     topology: the devices.
     reduce_op: tf.distribute.ReduceOp.SUM or MEAN.
     options: for TensorFlow's own engines.
     in_order: whether sums are made in the order of replicas, to the bit.
 
   Returns:
-    For each device, its results in the same order.
+    For each value, its result, one tensor per device.
   """
   names = topology.devices
   fabric = tensorflow_fabric.TensorFlowFabric(options, in_order)
-  results: list[list[Any]] = [[None] * len(tensors) for tensors in replicas]
+  results: list[list[Any]] = [[None] * len(names) for _ in batch]
   for bucket in plan.buckets:
-    mine = [[tensors[i] for i in bucket.tensors] for tensors in replicas]
-    layout = packing_lib.Layout.of(mine[0])
-    packed = [layout.pack(tensors, name, fabric.emitter)
-              for tensors, name in zip(mine, names, strict=True)]
+    values = [batch[i] for i in bucket.tensors]
+    layout = packing_lib.Layout.of([tensors[0] for tensors in values])
+    packed = [layout.pack([tensors[rank] for tensors in values], name,
+                          fabric.emitter) for rank, name in enumerate(names)]
     sums = sharding.all_reduce(
         fabric, hierarchical.find(bucket.algorithm),
         fabric.place(packed, names), base.Group.of(topology, bucket.turn),
         bucket.shards)
-    for replica, (total, name) in enumerate(zip(sums, names, strict=True)):
-      whole = fabric.tensor(total, packed[replica])
-      if whole is packed[replica]:  # Nothing to sum; place it all the same.
+    for rank, (total, name) in enumerate(zip(sums, names, strict=True)):
+      whole = fabric.tensor(total, packed[rank])
+      if whole is packed[rank]:  # Nothing to sum; place it all the same.
         whole = emitting.copy(whole, name)
       if reduce_op == tf.distribute.ReduceOp.MEAN:  # Once a pack.
         whole = divide_on(name, whole, len(names))
       parts = layout.unpack(whole, name, fabric.emitter)
       for i, part in zip(bucket.tensors, parts, strict=True):
-        results[replica][i] = part
+        results[i][rank] = part
   return results

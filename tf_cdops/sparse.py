@@ -51,15 +51,16 @@ def prepare(values: Sequence[Any], names: Sequence[str],
   """Returns each replica's slices as `mode` wants them sent.
 
   Args:
-    values: one a replica; IndexedSlices, or dense tensors among them.
+    values: one a replica; tensors, IndexedSlices, or both.
     names: the replicas' devices.
     mode: "dense" needs to know the dense shape; without one, slices stay.
 
   Returns:
-    One value a replica, all dense or none.
+    One value a replica; with mode "dense", all dense or none.
   """
-  if mode == "gather" or (mode == "dense" and any(
-      is_sparse(value) and value.dense_shape is None for value in values)):
+  slices = [value for value in values if is_sparse(value)]
+  if not slices or mode == "gather" or (mode == "dense" and any(
+      value.dense_shape is None for value in slices)):
     return list(values)
   convert = tf.convert_to_tensor if mode == "dense" else _deduplicated
   prepared = []

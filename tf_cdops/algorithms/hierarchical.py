@@ -22,6 +22,7 @@ def find(name: str) -> registry.Algorithm:
   return hierarchical(registry.registered(first), registry.registered(rest[0]))
 
 
+@functools.lru_cache(maxsize=256)  # Asked for by every bucket of a plan.
 def hierarchical(intra: registry.Algorithm,
                  inter: registry.Algorithm) -> registry.Algorithm:
   """Composes two algorithms into one, which is an algorithm like any other.

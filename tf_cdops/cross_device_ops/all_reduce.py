@@ -98,32 +98,31 @@ class AllReduceCrossDeviceOps(base.CheckedCrossDeviceOps):
                                   value_destination_pairs: Any,
                                   options: Any) -> list[Any]:
     results: list[Any] = [None] * len(value_destination_pairs)
-    batches: dict[tuple[str, ...], dict[int, list[Any]]] = (
+    batches: dict[topology_lib.Topology, dict[int, Sequence[Any]]] = (
         collections.defaultdict(dict))
     for i, (value, destinations) in enumerate(value_destination_pairs):
       names = self._all_reduce_devices(value, destinations)
       topology = self._topology(names) if names else None
-      if names is None or topology is None:
-        results[i] = self._checked(
-            i, value, self._one_device.reduce_implementation(
-                reduce_op, value, destinations, options),
-            reduce_op, "summed on one device")
-        continue
-      values = value.values
-      if any(map(sparse_lib.is_sparse, values)):
-        values = sparse_lib.prepare(values, names, self._sparse)
-        if any(map(sparse_lib.is_sparse, values)):
-          gathered = execution.gather_slices(values, names, reduce_op)
-          results[i] = self._checked(i, value, _tf_compat.mirrored(gathered),
-                                     reduce_op, "gathered")
+      if topology is None:
+        result = self._one_device.reduce_implementation(
+            reduce_op, value, destinations, options)
+        how = "summed on one device"
+      else:
+        values = sparse_lib.prepare(value.values, topology.devices,
+                                    self._sparse)
+        if not any(map(sparse_lib.is_sparse, values)):
+          batches[topology][i] = values
           continue
-      batches[names][i] = list(values)
-    for names, batch in batches.items():
+        result = _tf_compat.mirrored(execution.gather_slices(
+            values, topology.devices, reduce_op))
+        how = "gathered"
+      results[i] = self._checked(i, value, result, reduce_op, how)
+    for topology, batch in batches.items():
       reduced = self._all_reduce_batch(
-          reduce_op, names, list(batch.values()), options)
-      for i, (values, algorithm) in zip(batch, reduced, strict=True):
+          reduce_op, topology, list(batch.values()), options)
+      for i, (tensors, algorithm) in zip(batch, reduced, strict=True):
         results[i] = self._checked(
-            i, value_destination_pairs[i][0], _tf_compat.mirrored(values),
+            i, value_destination_pairs[i][0], _tf_compat.mirrored(tensors),
             reduce_op, f"reduced by {algorithm!r}")
     return results
 
@@ -157,28 +156,25 @@ class AllReduceCrossDeviceOps(base.CheckedCrossDeviceOps):
     """Returns how the devices are grouped; None to reduce on one of them."""
     return _topology_of(names)
 
-  def _all_reduce_batch(self, reduce_op: Any, names: tuple[str, ...],
+  def _all_reduce_batch(self, reduce_op: Any, topology: topology_lib.Topology,
                         batch: Sequence[Sequence[Any]], options: Any
                         ) -> list[tuple[list[tf.Tensor], str]]:
-    """All-reduces dense values, one list a value with one tensor a device.
+    """All-reduces dense values, each given as one tensor per device.
 
     Returns:
-      For each value a list likewise, and the algorithm that summed it.
+      For each value its result likewise, and the algorithm that summed it.
     """
-    topology = self._topology(names)
-    assert topology is not None
-    replicas = [[execution.as_tensor(values[r], name) for values in batch]
-                for r, name in enumerate(names)]
+    tensors = [list(map(execution.as_tensor, values, topology.devices))
+               for values in batch]
     plan = execution.checked_plan(
-        tuple(map(inputs.size_of, zip(*replicas, strict=True))), topology,
-        self._spec, self._packing_for(options))
-    results = execution.all_reduce(plan, replicas, topology, reduce_op,
+        tuple(map(inputs.size_of, tensors)), topology, self._spec,
+        self._packing_for(options))
+    results = execution.all_reduce(plan, tensors, topology, reduce_op,
                                    inputs.engine_options(options),
                                    self._in_order)
     algorithms = {i: bucket.algorithm for bucket in plan.buckets
                   for i in bucket.tensors}
-    return [(list(values), algorithms[i])
-            for i, values in enumerate(zip(*results, strict=True))]
+    return [(result, algorithms[i]) for i, result in enumerate(results)]
 
   def _as_in_file(self, given: planning.Packing) -> planning.Packing:
     """Returns the packing of the spec's file, unless another was given."""
