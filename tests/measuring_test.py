@@ -172,8 +172,7 @@ class StepsTest(parameterized.TestCase):
   def test_check_spec(self, spec, error, message):
     inputs = make_inputs(2)
     with self.assertRaisesRegex(error, message):
-      contenders.check_spec(spec, inputs.site.topology,
-                            exact_inputs.tensor_sizes(inputs.sizes))
+      contenders.check_spec(spec, inputs.site.topology, inputs.sizes)
 
 
 class TimingTest(absltest.TestCase):

@@ -128,7 +128,7 @@ def _sweep(args: argparse.Namespace) -> list[loads.Load]:
   while least <= most:
     elements = least // loads.DTYPES[dtype]
     swept.append(loads.Load(spec_lib.format_bytes(least),
-                            (loads.Size((elements,), dtype),)))
+                            (planning.TensorSize.of((elements,), dtype),)))
     least *= int(given["factor"])
   return swept
 
@@ -157,13 +157,11 @@ def _runnable(specs: list[str], wanted: list[loads.Load], site: "sites.Site",
               drop: bool) -> list[str]:
   """Returns the specs that the devices can run; raises unless it may drop."""
   from tf_cdops.measuring import contenders
-  from tf_cdops.measuring import exact_inputs
   kept = []
   for text in specs:
     try:
       for load in wanted:
-        contenders.check_spec(text, site.topology,
-                              exact_inputs.tensor_sizes(load.sizes))
+        contenders.check_spec(text, site.topology, load.sizes)
       kept.append(text)
     except errors.AlgorithmError:
       if not drop:

@@ -207,11 +207,11 @@ def _size(given: Any, position: int) -> planning.TensorSize:
           "a number of bytes, or a pair of a known shape and a dtype, such as "
           "((3, 3, 64), 'float32')")) from None
     name = str(getattr(dtype, "name", dtype))
-    if name not in plan_costs.ITEMSIZES:
-      near = errors.did_you_mean(name, plan_costs.ITEMSIZES)
+    if name not in planning.ITEMSIZES:
+      near = errors.did_you_mean(name, planning.ITEMSIZES)
       raise _wrong(given, position, (
           f"of a dtype of numbers, and {name!r} isn't one{near and '.'}{near}"))
-    num_bytes = elements * plan_costs.ITEMSIZES[name]
+    num_bytes = elements * planning.ITEMSIZES[name]
   if num_bytes > plan_costs.MOST_BYTES:
     most = spec_lib.format_bytes(plan_costs.MOST_BYTES)
     raise _wrong(given, position, f"at most {most} bytes; cut it in several")

@@ -29,11 +29,6 @@ MACHINE = requirements.Machine(has_kernel=lambda op, kind: True,
 _WORK, _WORK_OF_ONE, _LEAST_KINDS = 500_000, 2_000, 8
 # The most bytes of a tensor; beyond, a number was mistyped.
 MOST_BYTES = 1 << 40
-# Bytes an element, by the name of its type.
-ITEMSIZES = {
-    "bool": 1, "int8": 1, "uint8": 1, "int16": 2, "uint16": 2, "float16": 2,
-    "half": 2, "bfloat16": 2, "int32": 4, "uint32": 4, "float32": 4,
-    "int64": 8, "uint64": 8, "float64": 8, "complex64": 8, "complex128": 16}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -176,7 +171,7 @@ class PlanCosts:
   def _kinds(self, buckets: Sequence[planning.Bucket]) -> _Kinds:
     counts = collections.Counter(
         (bucket.num_bytes or 0,
-         ITEMSIZES[self._sizes[bucket.tensors[0]].dtype],
+         planning.ITEMSIZES[self._sizes[bucket.tensors[0]].dtype],
          bucket.turn % self._period) for bucket in buckets)
     return {_Kind(*key): counts[key] for key in sorted(counts, reverse=True)}
 
