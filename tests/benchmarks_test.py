@@ -201,8 +201,8 @@ class ChildrenTest(absltest.TestCase):
 
   def test_what_goes_wrong(self):
     with children.Child("benchmarks.nonsense") as child, (
-        self.assertRaisesRegex(children.ChildError,
-                               "has ended; it said: .*No module named")):
+        self.assertRaisesRegex(
+            children.ChildError, "ended with code 1; it said: .*No module")):
       child.answer(limit=60)
     with children.Child("benchmarks.scaling_cell") as child:
       with self.assertRaisesRegex(children.ChildError, "within 0.01 s"):
