@@ -138,7 +138,8 @@ def _others(spec: spec_lib.AllReduceSpec,
     names += [f"{name}/{name}" for name in names] + list(_PAIRS)
   ways = costs.totals(
       name for name in names
-      if name != str(spec) and plan_costs.can_run(name, costs.topology))
+      if name != str(spec) and not requirements.unmet(
+          hierarchical.find(name), costs.topology, plan_costs.MACHINE))
   if not spec.is_auto:
     ways.append(costs.total(
         spec_lib.AUTO, costs.plan(spec_lib.parse(spec_lib.AUTO))))
@@ -150,7 +151,7 @@ def _reasons(spec: spec_lib.AllReduceSpec, topology: topology_lib.Topology,
              sizes: Sequence[planning.TensorSize]
              ) -> Callable[[planning.Bucket], str]:
   """Returns a function that says why a bucket goes the way it goes."""
-  nccl = plan_costs.has_nccl(topology)
+  nccl = requirements.nccl_can_run(topology, plan_costs.MACHINE)
 
   @functools.cache
   def reason(num_bytes: int) -> str:

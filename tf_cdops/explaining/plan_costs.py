@@ -121,7 +121,7 @@ class PlanCosts:
 
   def plan(self, spec: spec_lib.AllReduceSpec) -> planning.Plan:
     return planning.plan(self._sizes, self.topology, spec, self._packing,
-                         nccl=has_nccl(self.topology))
+                         requirements.nccl_can_run(self.topology, MACHINE))
 
   def total(self, spec: str, plan: planning.Plan) -> Way:
     """Returns what a plan costs."""
@@ -223,14 +223,3 @@ def _grouped(buckets: Iterable[planning.Bucket],
   for bucket in buckets:
     alike[key(bucket)].append(bucket)
   return alike
-
-
-def can_run(name: str, topology: topology_lib.Topology) -> bool:
-  """Whether an algorithm, or pair, can run on such devices."""
-  return requirements.unmet(hierarchical.find(name), topology,
-                            MACHINE) is None
-
-
-def has_nccl(topology: topology_lib.Topology) -> bool:
-  """Whether NCCL can run there, if TensorFlow has its kernel."""
-  return topology.device_types == {"GPU"} and can_run("nccl", topology)
