@@ -6,9 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tf_cdops.cli import child_process
+from tf_cdops.cli import output
 
 ChildError = child_process.ChildError
 _ROOT = str(pathlib.Path(__file__).resolve().parents[1])
+_MOST = 300  # Characters of an error's message.
 
 
 class Child(child_process.Child):
@@ -37,7 +39,8 @@ class Child(child_process.Child):
     """Returns the next answer, or raises after `limit` seconds."""
     answer = self.receive(limit)
     if "error" in answer:
-      raise ChildError(f"{self._module}: {answer['error']}")
+      raise ChildError(f"{self._module}: {answer['type']}: "
+                       + output.brief(Exception(answer["error"]))[:_MOST])
     return answer
 
 

@@ -27,8 +27,8 @@ _CELL = cells.Cell(cells.GRAPH, "resnet", 2)
 
 
 def result(contender, family, median, wrong=0, **built):
-  return cells.Result(contender, family, median, median, median, 20,
-                      0.9 * median, 1.2 * median, wrong, **built)
+  return cells.Result(median, median, median, 20, 0.9 * median, 1.2 * median,
+                      contender, family, wrong, **built)
 
 
 def measured(ours=0.010, wrong=0, cell=_CELL):
