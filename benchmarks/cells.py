@@ -5,6 +5,8 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from tf_cdops.measuring import timing
+
 # Who was measured. TensorFlow's are the four that a user can choose.
 OURS, TENSORFLOW, FLOOR = "ours", "tensorflow", "floor"
 NOTHING = "nothing"  # What a step takes that reduces nothing.
@@ -33,18 +35,12 @@ class Cell:
 
 
 @dataclasses.dataclass(frozen=True)
-class Result:
-  """One contender in a cell.
+class Result(timing.Summary):
+  """One contender in a cell, and the seconds that its steps took.
 
   Attributes:
     contender: its name.
     family: one of the constants above.
-    least: seconds of the quickest step.
-    median: seconds of a step.
-    p99: seconds of the slowest but one in a hundred.
-    samples: how many steps were timed.
-    low: of the median's interval, with a confidence of 95%.
-    high: likewise.
     wrong: elements, over all devices, that weren't the exact sum.
     build_seconds: of the all-reduce alone; 0 where there is no such thing.
     nodes: in the graph, of the all-reduce alone.
@@ -52,12 +48,6 @@ class Result:
 
   contender: str
   family: str
-  least: float
-  median: float
-  p99: float
-  samples: int
-  low: float
-  high: float
   wrong: int
   build_seconds: float = 0.0
   nodes: int = 0

@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from tf_cdops import _tf_compat
 from tf_cdops.cli import loads
+from tf_cdops.cli import output
 from tf_cdops.measuring import comparison
 from tf_cdops.measuring import contenders
 from tf_cdops.measuring import exact_inputs
@@ -56,7 +57,7 @@ def measure(cell: dict[str, Any], rounds: int,
     except Exception as error:  # TensorFlow's own may raise anything.
       if contender.ours:
         raise
-      notes.append(f"{contender.name} can't run: {serving.brief(error)}")
+      notes.append(f"{contender.name} can't run: {output.brief(error)}")
   compared.add(steps.build_floor(inputs, eager))
   compared.add(steps.build_nothing(inputs, eager))
   took = timing.seconds_of(lambda: compared.run(rounds))

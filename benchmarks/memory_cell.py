@@ -79,8 +79,8 @@ def measure(contender: str, load: str, devices: int) -> dict[str, Any]:
 
 def _largest_bucket(inputs: exact_inputs.Inputs) -> int:
   plan = execution.checked_plan(
-      exact_inputs.tensor_sizes(inputs.sizes), inputs.site.topology,
-      spec_lib.parse(spec_lib.AUTO), planning.Packing())
+      inputs.sizes, inputs.site.topology, spec_lib.parse(spec_lib.AUTO),
+      planning.Packing())
   return max(bucket.num_bytes or 0 for bucket in plan.buckets)
 
 

@@ -25,12 +25,11 @@ from tf_cdops import planning
 from tf_cdops import spec as spec_lib
 from tf_cdops import topology as topology_lib
 from tf_cdops.fabric import base
-from tf_cdops.measuring import exact_inputs
 
 _AXIS, _FLAT = "axis", "flat"
 
 
-def predict(spec: str, sizes: Sequence[exact_inputs.Size],
+def predict(spec: str, sizes: Sequence[planning.TensorSize],
             devices: int) -> int:
   """Returns the number of nodes of "auto", "xring" or "xring#shards"."""
   if spec == spec_lib.AUTO:
@@ -40,11 +39,11 @@ def predict(spec: str, sizes: Sequence[exact_inputs.Size],
   return _xring(sizes, devices, line.shards)
 
 
-def _auto(sizes: Sequence[exact_inputs.Size], p: int) -> int:
+def _auto(sizes: Sequence[planning.TensorSize], p: int) -> int:
   topology = topology_lib.Topology.grid(1, p)
   small = [size for size in sizes if auto_rules.rule_for(
       size.num_bytes, topology, nccl=False).pack]
-  assert sum(size.num_bytes for size in small) <= planning.DEFAULT_CAP
+  assert planning.total_bytes(small) <= planning.DEFAULT_CAP
   guard = 1 if p > 2 else 0
   nodes = (p + guard) * (len(sizes) - len(small))
   if len(small) < 2:
@@ -58,7 +57,7 @@ def _auto(sizes: Sequence[exact_inputs.Size], p: int) -> int:
   return nodes + p * (2 * len(reshaped) + 3) + p * len(constants)
 
 
-def _xring(sizes: Sequence[exact_inputs.Size], p: int, s: int) -> int:
+def _xring(sizes: Sequence[planning.TensorSize], p: int, s: int) -> int:
   nodes = 0
   constants: set[object] = {_AXIS}
   for size in sizes:

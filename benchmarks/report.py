@@ -6,7 +6,8 @@ from typing import Any
 from benchmarks import cells
 from benchmarks import report_sizes
 from benchmarks import targets
-from benchmarks.markdown import table
+
+from tf_cdops.explaining import text_table
 
 _LOADS = """\
 Loads: `resnet`, the gradients of ResNet-50: 214 tensors, 102 MB. `small`: 500
@@ -77,7 +78,7 @@ def _heading(content: dict[str, Any]) -> str:
   lines += [f"**Failed:** {failure}\n" for failure in content["failed"]]
   lines.append(f"{content['date']}, `{content['command']}`, "
                f"{content['seconds'] / 60:.0f} minutes.\n")
-  lines.append(table(("", ""), content["machine"].items()))
+  lines.append(text_table.markdown(("", ""), content["machine"].items()))
   notes = [*content["notes"], *(note for one in _measured(content)
                                 for note in one.notes)]
   lines += [f"\nNote: {note}" for note in dict.fromkeys(notes)]
@@ -94,14 +95,15 @@ def _verdicts(verdicts: Sequence[targets.Verdict]) -> str:
   header = ("target", "cell", ">ours", ">best of the others", "which",
             ">ratio", ">between", ">target", "", ">#wrong",
             ">read and use alone")
-  if unmet:
-    lines += ["### Not met\n", table(header, map(_verdict, unmet)), ""]
-  if met:
-    lines += ["### Met\n", table(header, map(_verdict, met)), ""]
+  for title, some in (("Not met", unmet), ("Met", met)):
+    if some:
+      lines += [f"### {title}\n",
+                text_table.markdown(header, map(_verdict, some)), ""]
   if missing:
     lines += ["### Not measured\n",
-              table(("target", "cell"),
-                    ((v.target.text, v.cell) for v in missing))]
+              text_table.markdown(
+                  ("target", "cell"),
+                  ((v.target.text, v.cell) for v in missing))]
   return "\n".join(lines).rstrip()
 
 
@@ -135,7 +137,8 @@ def _details(measured: Iterable[cells.Measured]) -> str:
         row += ([f"{result.build_seconds:.2f}", f"{result.nodes:,}"]
                 if result.nodes else ["", ""])
       rows.append(row)
-    lines.append(table(header + [">build s", ">nodes"] * built, rows))
+    lines.append(text_table.markdown(
+        header + [">build s", ">nodes"] * built, rows))
   if any(one.cell.mode == cells.WORKERS for one in measured):
     lines.append(f"\n{_WORKERS}")
   return "\n".join(lines)

@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from benchmarks.markdown import table
-
 from tf_cdops import planning
+from tf_cdops.explaining import text_table
 
 _EXPLAIN_SECONDS = 5.0
 
@@ -63,7 +62,7 @@ def other_targets(content: dict[str, Any]) -> str:
                  _said(len(equal) == len(points))))
   if not rows:
     return ""
-  return "### Counts and limits\n\n" + table(
+  return "### Counts and limits\n\n" + text_table.markdown(
       ("target", ">measured", ">target", ""), rows)
 
 
@@ -79,7 +78,7 @@ def memory(measured: Sequence[dict[str, Any]]) -> str:
            f"{one['extra'] / one['num_bytes']:.2f}", _megabytes(one["kept"]),
            f"{one['kept'] / one['num_bytes']:.2f}")
           for one in measured]
-  return f"## Memory\n\n{_MEMORY}\n\n" + table(
+  return f"## Memory\n\n{_MEMORY}\n\n" + text_table.markdown(
       ("load", ">N", "", ">extra MB", ">in loads", ">kept MB", ">in loads"),
       rows)
 
@@ -98,6 +97,6 @@ def scaling(points: Sequence[dict[str, Any]], plot: str | None) -> str:
            f"{one['build_seconds']:.3f}", f"{one['median'] * 1e3:.1f}",
            one["wrong"]) for one in ranked]
   chart = f"\n\n![Nodes, build time and step time as sizes grow]({plot})"
-  return f"## Growing\n\n{_FORMULAS}\n\n" + table(
+  return f"## Growing\n\n{_FORMULAS}\n\n" + text_table.markdown(
       ("spec", ">devices", ">tensors", ">nodes", ">by the formula",
        ">build s", ">step ms", ">#wrong"), rows) + (chart if plot else "")

@@ -28,13 +28,7 @@ def serve(handlers: Mapping[str, Callable[..., dict[str, Any]]]) -> None:
       answer = handlers[request.pop("do")](**request)
     except Exception as error:  # The parent decides what it means.
       traceback.print_exc()
-      answer = {"error": f"{type(error).__name__}: {brief(error)}"}
+      answer = {"type": type(error).__name__,
+                "error": str(error) or "no message"}
     print(json.dumps(answer), file=answers, flush=True)
   os._exit(0)  # Some libraries wait for their peers on the way out.
-
-
-def brief(error: Exception) -> str:
-  """Returns the line of a message that has the reason: the last."""
-  lines = [line.strip() for line in str(error).splitlines()]
-  said = [line for line in lines if line and not line.startswith("[[")]
-  return said[-1][:300] if said else ""

@@ -82,12 +82,13 @@ def _interleave(groups: Sequence[Group], rounds: int) -> list[cells.Result]:
 
 
 def _group(peers: Sequence[children.Child],
-           requests: Sequence[dict[str, Any]]) -> Group:
+           requests: Sequence[dict[str, Any]], family: str = "") -> Group:
   answers = children.ask_all(peers, [{"do": "build"} | request
                                      for request in requests], _BUILD_LIMIT)
   # Each process counts what is wrong with its own results.
   contenders = [
-      same[0] | {"wrong": sum(one["wrong"] for one in same)}
+      {"family": family} | same[0] | {
+          "wrong": sum(one["wrong"] for one in same)}
       for same in zip(*(a["contenders"] for a in answers), strict=True)]
   return Group(tuple(peers), tuple(contenders))
 
@@ -106,7 +107,8 @@ def _multi_worker(cell: cells.Cell, stack: contextlib.ExitStack) -> Group:
               "task": {"type": "worker", "index": rank}})}))
       for rank in range(cell.devices)]
   return _group(peers, [{"load": cell.load, "workers": cell.devices,
-                         "rank": rank} for rank in range(cell.devices)])
+                         "rank": rank} for rank in range(cell.devices)],
+                cells.MULTI_WORKER)
 
 
 def _gloo(cell: cells.Cell, stack: contextlib.ExitStack,
@@ -120,7 +122,7 @@ def _gloo(cell: cells.Cell, stack: contextlib.ExitStack,
       for _ in range(cell.devices)]
   return _group(peers, [{"shapes": shapes, "workers": cell.devices,
                          "rank": rank, "port": port}
-                        for rank in range(cell.devices)])
+                        for rank in range(cell.devices)], cells.GLOO)
 
 
 def _free_ports(count: int) -> list[int]:

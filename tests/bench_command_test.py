@@ -157,10 +157,10 @@ class BadInputTest(parameterized.TestCase):
       (["--min=1", "--max=1k"], r"`--min` \(1\) must be at least 4, a float32"),
       (["--max=1q"], r"`--max` \('1q'\) must be a number of bytes"),
       (["--factor=1"], r"`--factor` \(1\) must be a whole number of at least "),
-      (["--factor=x"], r"`--factor` \(x\) must be a whole number of at least "),
+      (["--factor=x"], r"`--factor` \('x'\) must be a whole number of at "),
       (["--sizes=4x1k", "--max=1m"], r"`--max` \(1m\) must be left out where "
        "sizes or a model are given"),
-      (["--steps=0"], r"`--steps` \(0\) must be at least 1"),
+      (["--steps=0"], r"`--steps` \(0\) must be a whole number of at least 1"),
       (["--specs=ps,xrng"], r"\('xrng'\) must be .* Did you mean 'xring'"),
       (["--specs=ps:1k"], r"`--specs` \('ps:1k'\) must end with an algorithm"),
       (["--specs=", "--notensorflow"],

@@ -27,8 +27,8 @@ _CELL = cells.Cell(cells.GRAPH, "resnet", 2)
 
 
 def result(contender, family, median, wrong=0, **built):
-  return cells.Result(contender, family, median, median, median, 20,
-                      0.9 * median, 1.2 * median, wrong, **built)
+  return cells.Result(median, median, median, 20, 0.9 * median, 1.2 * median,
+                      contender, family, wrong, **built)
 
 
 def measured(ours=0.010, wrong=0, cell=_CELL):
@@ -201,8 +201,8 @@ class ChildrenTest(absltest.TestCase):
 
   def test_what_goes_wrong(self):
     with children.Child("benchmarks.nonsense") as child, (
-        self.assertRaisesRegex(children.ChildError,
-                               "has ended; it said: .*No module named")):
+        self.assertRaisesRegex(
+            children.ChildError, "ended with code 1; it said: .*No module")):
       child.answer(limit=60)
     with children.Child("benchmarks.scaling_cell") as child:
       with self.assertRaisesRegex(children.ChildError, "within 0.01 s"):

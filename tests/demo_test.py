@@ -56,7 +56,7 @@ class DemoTest(parameterized.TestCase):
       (["demo", "--devices=0"],
        r"^tf_cdops demo: `--devices` \(0\) must be from 1 to 16\.\n$"),
       (["demo", "--devices=17"], r"`--devices` \(17\) must be from 1 to 16"),
-      (["demo", "--epochs=-1"], r"`--epochs` \(-1\) must be from 1 to 1000"),
+      (["demo", "--epochs=-1"], r"`--epochs` \(-1\) must be from 1 to 1,000"),
       (["demo", "--epochs=x"], "argument --epochs: invalid int value: 'x'"),
       (["demo", "--nonsense"], "unrecognized arguments: --nonsense"),
       (["nonsense"], r"invalid choice: 'nonsense' \(choose from .*demo"),

@@ -11,6 +11,7 @@ from tests import virtual_devices  # noqa: F401
 import tensorflow as tf
 
 from tf_cdops import errors
+from tf_cdops import planning
 from tf_cdops.cli import loads
 
 
@@ -44,7 +45,7 @@ class SizesTest(parameterized.TestCase):
 
   def test_bytes(self):
     load = from_flags("--sizes=3x1k,1x4k", "--dtype=float64")
-    self.assertEqual(load.sizes[0], loads.Size((128,), "float64"))
+    self.assertEqual(load.sizes[0], planning.TensorSize.of((128,), "float64"))
     self.assertEqual([size.num_bytes for size in load.sizes],
                      [1024] * 3 + [4096])
     self.assertEqual(load.num_bytes, 7 * 1024)
@@ -101,7 +102,7 @@ class ModelTest(absltest.TestCase):
     model = tf.keras.applications.MobileNetV2(weights=None)
     self.assertEqual(
         load, loads.Load("MobileNetV2", tuple(
-            loads.Size(tuple(variable.shape), "float32")
+            planning.TensorSize.of(tuple(variable.shape), "float32")
             for variable in model.trainable_variables)))
 
   def test_another_type(self):

@@ -419,7 +419,7 @@ class WorkerTest(_TestCase):
         ([cluster, "--task=2"], "", r"`--task` \(/job:worker/task:2\) must be"),
         ([cluster, "--task=0", "--job=chief"], "", r"\(/job:chief/task:0\)"),
         ([cluster, "--task=0", "--cpu_devices=0"], "",
-         r"`--cpu_devices` \(0\) must be at least 1\."),
+         r"`--cpu_devices` \(0\) must be a whole number of at"),
         (["--cluster={bad", "--task=0"], "", "isn't right JSON"),
         (["--cluster=nohost", "--task=0"], "",
          r"`address` \('nohost'\) must be host:port"),

@@ -6,6 +6,7 @@ remedy.
 
 import difflib
 from collections.abc import Iterable
+from typing import Any
 
 
 class Error(ValueError):
@@ -40,6 +41,24 @@ class ClusterError(RuntimeError):
   """A worker that can't be reached, doesn't answer, or has gone."""
 
   __init__ = Exception.__init__  # As above.
+
+
+def is_whole_number(value: object, least: int,
+                    most: int | None = None) -> bool:
+  """Whether it is one, and in range; True and 2.0 aren't."""
+  return (isinstance(value, int) and not isinstance(value, bool)
+          and value >= least and (most is None or value <= most))
+
+
+def check_whole_number(name: str, value: Any, least: int,
+                       most: int | None = None,
+                       error: type[Error] = InputError) -> int:
+  """Returns a whole number in range; raises `error` for anything else."""
+  if not is_whole_number(value, least, most):
+    rule = (f"a whole number of at least {least}" if most is None
+            else f"from {least} to {most:,}")
+    raise error(f"`{name}` ({value!r}) must be {rule}.")
+  return value
 
 
 def did_you_mean(name: object, choices: Iterable[str]) -> str:

@@ -90,7 +90,7 @@ def checked_plan(sizes: tuple[planning.TensorSize, ...],
                  packing: planning.Packing | None = None) -> planning.Plan:
   """Plans a batch, and checks that the devices can follow the plan."""
   here = machine()
-  nccl = not requirements.unmet(hierarchical.find("nccl"), topology, here)
+  nccl = requirements.nccl_can_run(topology, here)
   plan = planning.plan(sizes, topology, spec, packing, nccl)
   for name in {bucket.algorithm for bucket in plan.buckets}:
     requirements.check(hierarchical.find(name), topology, here)

@@ -85,14 +85,14 @@ def define_flags(
          "bytes; 'auto' chooses, '@file.json' reads a file, with its packing "
          "unless flags say how to pack. Default: 'auto' for "
          "--cross_device_ops=auto, else pscpu/pscpu#2.")
-  define("num_packs", _whole("num_packs", 0), "packs",
+  define("num_packs", _whole("num_packs"), "packs",
          "a whole number of at least 0",
          "Join tensors into that many packs; 0 for none.")
   define("agg_small_grads_max_bytes",
          lambda text: spec_lib.parse_bytes(text, "agg_small_grads_max_bytes"),
          "bytes", "a number of bytes, such as 512, 64k or 1m",
          "Where nothing is said of --num_packs, join tensors up to this size.")
-  define("agg_small_grads_max_group", _whole("agg_small_grads_max_group", 0),
+  define("agg_small_grads_max_group", _whole("agg_small_grads_max_group"),
          "tensors", "a whole number of at least 0",
          "Join at most so many small tensors; 0 for none.")
   define("reduce_to_device", lambda text: _device(text, "reduce_to_device"),
@@ -104,7 +104,7 @@ def define_flags(
          "devices", "a comma-separated list of device names",
          "The workers that take part, such as "
          "/job:worker/task:0,/job:worker/task:1. Default: the values'.")
-  define("num_gpus_per_worker", _whole("num_gpus_per_worker", 0), "GPUs",
+  define("num_gpus_per_worker", _whole("num_gpus_per_worker"), "GPUs",
          "a whole number of at least 0",
          "GPUs of each worker. Default: as many as the values are on.")
   for name in ("cross_device_ops", *_ALL):  # So that --help shows them.
@@ -150,15 +150,9 @@ def cross_device_ops_from_flags(
   return cross_device_ops.MultiWorkerAllReduce(**given)
 
 
-def _whole(name: str, least: int) -> Callable[[str], int]:
-
-  def parse(text: str) -> int:
-    if not text.strip().isdecimal() or int(text) < least:
-      raise errors.InputError(
-          f"`--{name}` ({text!r}) must be a whole number of at least {least}.")
-    return int(text)
-
-  return parse
+def _whole(name: str) -> Callable[[str], int]:
+  return lambda text: errors.check_whole_number(
+      f"--{name}", int(text) if text.strip().isdecimal() else text, 0)
 
 
 def _device(text: str, name: str) -> str:

@@ -17,14 +17,35 @@ from tf_cdops.algorithms import hierarchical
 Packing = spec_lib.Packing
 DEFAULT_CAP = spec_lib.DEFAULT_CAP
 _ARGUMENT = "all_reduce_spec"
+# Bytes an element, by the name of its type.
+ITEMSIZES = {
+    "bool": 1, "int8": 1, "uint8": 1, "int16": 2, "uint16": 2, "float16": 2,
+    "half": 2, "bfloat16": 2, "int32": 4, "uint32": 4, "float32": 4,
+    "int64": 8, "uint64": 8, "float64": 8, "complex64": 8, "complex128": 16}
 
 
 @dataclasses.dataclass(frozen=True)
 class TensorSize:
-  """A tensor to plan for; `num_bytes` is None if its shape isn't known."""
+  """A tensor to plan for.
+
+  Attributes:
+    dtype: the name of its type.
+    num_bytes: None if its shape isn't known.
+    shape: for those who make the tensor; a plan doesn't ask.
+  """
 
   dtype: str
   num_bytes: int | None
+  shape: tuple[int, ...] = ()
+
+  @classmethod
+  def of(cls, shape: tuple[int, ...], dtype: str) -> "TensorSize":
+    return cls(dtype, math.prod(shape) * ITEMSIZES[dtype], shape)
+
+
+def total_bytes(sizes: Iterable[TensorSize]) -> int:
+  """Returns the bytes of all tensors whose size is known."""
+  return sum(size.num_bytes or 0 for size in sizes)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -207,11 +207,11 @@ def _check_lines(lines: Iterable[AllReduceSpecTuple], given: Any,
     if not isinstance(line.alg, str) or not line.alg:
       raise errors.SpecError(
           f"{where}: the algorithm ({line.alg!r}) must be a name.")
-    if not _is_int(line.shards) or line.shards < 1:
+    if not errors.is_whole_number(line.shards, 1):
       raise errors.SpecError(
           f"{where}: the shards of {line.alg!r} ({line.shards!r}) must be a "
           "whole number of at least 1.")
-    if not _is_int(line.limit) or (line.limit < 1 and line.limit != UNLIMITED):
+    if not errors.is_whole_number(line.limit, UNLIMITED) or not line.limit:
       raise errors.SpecError(
           f"{where}: the limit of {line.alg!r} ({line.limit!r}) must be a "
           "positive number of bytes, or -1 for no limit.")
@@ -229,10 +229,6 @@ def _check_lines(lines: Iterable[AllReduceSpecTuple], given: Any,
     raise errors.SpecError(
         f"{where}: the limits ({limits}) must rise, and only the last may be "
         "-1.")
-
-
-def _is_int(value: Any) -> bool:
-  return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _from_file(path: str, argument: str) -> AllReduceSpec:
@@ -267,7 +263,7 @@ def _packing_in(content: dict[str, Any], path: str,
     if key not in content:
       continue
     number = content[key]
-    if not _is_int(number) or number < 0:
+    if not errors.is_whole_number(number, 0):
       raise errors.SpecError(
           f"`{argument}` ('@{path}'): its {key!r} ({number!r}) must be a whole "
           "number of at least 0; correct it, or leave it out.")

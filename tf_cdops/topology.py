@@ -61,9 +61,7 @@ class Topology:
     """Returns `workers` workers with `devices_per_worker` devices each."""
     for name, count in (("workers", workers),
                         ("devices_per_worker", devices_per_worker)):
-      if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-        raise errors.DeviceError(
-            f"`{name}` ({count!r}) must be a whole number of at least 1.")
+      errors.check_whole_number(name, count, 1, error=errors.DeviceError)
     return cls.from_devices(
         f"/job:worker/replica:0/task:{w}/device:{device_type}:{d}"
         for w in range(workers) for d in range(devices_per_worker))

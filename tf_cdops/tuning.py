@@ -155,33 +155,32 @@ def compose(found: Mapping[SizeClass, Mapping[Candidate, float]]) -> Choice:
 
 
 def judge(auto: Sequence[float], chosen: Sequence[float]) -> Verdict:
-  """Compares steps that ran in pairs, one of each right after the other.
-
-  The interval is that of the sign test: half of all ratios are below the true
-  median, so the number below it in a sample is that of a fair coin's heads.
-  Nothing is assumed of how the times are spread.
-  """
-  ratios = sorted(c / a for a, c in zip(auto, chosen, strict=True))
-  ratio, cut = statistics.median(ratios), _sure_rank(len(ratios))
-  if not cut:
+  """Compares steps that ran in pairs, one of each right after the other."""
+  ratios = [c / a for a, c in zip(auto, chosen, strict=True)]
+  ratio, between = statistics.median(ratios), median_interval(ratios)
+  if between is None:
     return Verdict(False, ratio, None, None, len(ratios))
-  low, high = ratios[cut - 1], ratios[-cut]
+  low, high = between
   return Verdict(ratio <= 1 - MARGIN and high < 1, ratio, low, high,
                  len(ratios))
 
 
-def _sure_rank(count: int) -> int:
-  """Returns the rank, from either end, between which the median surely is.
+def median_interval(samples: Sequence[float]) -> tuple[float, float] | None:
+  """Returns between which samples the true median surely is.
 
-  0 if there are too few to be sure of anything: fewer than six.
+  The interval is that of the sign test: half of all values are below the true
+  median, so the number below it in a sample is that of a fair coin's heads.
+  Nothing is assumed of how they are spread. None if there are too few to be
+  sure of anything: fewer than six.
   """
-  rank, tail = 0, 0.0
+  count, rank, tail = len(samples), 0, 0.0
   while rank < count / 2:
     tail += math.comb(count, rank) / 2**count
     if 2 * tail > 1 - _CONFIDENCE:
       break
     rank += 1
-  return rank
+  ranked = sorted(samples)
+  return (ranked[rank - 1], ranked[-rank]) if rank else None
 
 
 def _best(size_class: SizeClass, times: Mapping[Candidate, float],

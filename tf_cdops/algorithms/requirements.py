@@ -45,6 +45,12 @@ def unmet(algorithm: registry.Algorithm, topology: topology_lib.Topology,
   return _unmet(algorithm, topology, machine, several)
 
 
+def nccl_can_run(topology: topology_lib.Topology, machine: Machine) -> bool:
+  """Whether "auto" may choose NCCL: on GPUs that it can run on."""
+  return topology.device_types == {"GPU"} and not unmet(
+      registry.registered("nccl"), topology, machine)
+
+
 def _unmet(algorithm: registry.Algorithm, topology: topology_lib.Topology,
            machine: Machine, several: bool) -> str | None:
   name, types = algorithm.name, algorithm.device_types

@@ -13,6 +13,7 @@ from tf_cdops import topology
 from tf_cdops.algorithms import proof
 from tf_cdops.algorithms import registry
 from tf_cdops.cli import output
+from tf_cdops.explaining import text_table
 
 NAME = "algorithms"
 _TRACED = 8
@@ -41,11 +42,9 @@ def run(args: argparse.Namespace) -> int:
 
 def markdown() -> str:
   """Returns the table as Markdown."""
-  rows = [_COLUMNS, ("---",) * len(_COLUMNS)]
-  for algorithm in registry.all_reduce_algorithms():
-    name, *rest = (cell.replace("|", "\\|") for cell in _row(algorithm))
-    rows.append((f"`{name}`", *rest))
-  return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+  rows = map(_row, registry.all_reduce_algorithms())
+  return text_table.markdown(
+      _COLUMNS, [(f"`{name}`", *rest) for name, *rest in rows])
 
 
 def _row(algorithm: registry.Algorithm) -> tuple[str, ...]:

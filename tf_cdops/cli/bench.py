@@ -82,8 +82,7 @@ def run(args: argparse.Namespace) -> int:
 def _check(args: argparse.Namespace) -> list[str]:
   """Raises for wrong flags; returns the specs, each of them parsed once."""
   site_flags.check(args)
-  if args.steps < 1:
-    raise errors.InputError(f"`--steps` ({args.steps}) must be at least 1.")
+  errors.check_whole_number("--steps", args.steps, 1)
   if args.eager and args.workers:
     raise errors.InputError(
         "`--eager` measures the devices of this process; leave out --workers.")
@@ -117,9 +116,9 @@ def _sweep(args: argparse.Namespace) -> list[loads.Load]:
            for flag, (default, _) in _SWEEP.items()}
   least = spec_lib.parse_bytes(given["min"], "--min")
   most = spec_lib.parse_bytes(given["max"], "--max")
-  if not given["factor"].isdecimal() or int(given["factor"]) < 2:
-    raise errors.InputError(
-        f"`--factor` ({given['factor']}) must be a whole number of at least 2.")
+  factor = errors.check_whole_number(
+      "--factor", int(given["factor"]) if given["factor"].isdecimal()
+      else given["factor"], 2)
   if not loads.DTYPES[dtype] <= least <= most:
     raise errors.InputError(
         f"`--min` ({given['min']}) must be at least {loads.DTYPES[dtype]}, a "
@@ -128,8 +127,8 @@ def _sweep(args: argparse.Namespace) -> list[loads.Load]:
   while least <= most:
     elements = least // loads.DTYPES[dtype]
     swept.append(loads.Load(spec_lib.format_bytes(least),
-                            (loads.Size((elements,), dtype),)))
-    least *= int(given["factor"])
+                            (planning.TensorSize.of((elements,), dtype),)))
+    least *= factor
   return swept
 
 
@@ -157,13 +156,11 @@ def _runnable(specs: list[str], wanted: list[loads.Load], site: "sites.Site",
               drop: bool) -> list[str]:
   """Returns the specs that the devices can run; raises unless it may drop."""
   from tf_cdops.measuring import contenders
-  from tf_cdops.measuring import exact_inputs
   kept = []
   for text in specs:
     try:
       for load in wanted:
-        contenders.check_spec(text, site.topology,
-                              exact_inputs.tensor_sizes(load.sizes))
+        contenders.check_spec(text, site.topology, load.sizes)
       kept.append(text)
     except errors.AlgorithmError:
       if not drop:

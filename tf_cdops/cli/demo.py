@@ -35,9 +35,7 @@ def run(args: argparse.Namespace) -> int:
   """Trains, prints the table, and returns 1 if a check failed."""
   for name, least, most in (("devices", 1, _MAX_DEVICES),
                             ("workers", 0, _MAX_DEVICES), ("epochs", 1, 1000)):
-    if not least <= getattr(args, name) <= most:
-      raise errors.InputError(
-          f"`--{name}` ({getattr(args, name)}) must be from {least} to {most}.")
+    errors.check_whole_number(f"--{name}", getattr(args, name), least, most)
   planning.parse_all_reduce_spec(args.all_reduce_spec)
   if args.workers:
     isolation.enter_private_network()  # If it can't, LocalCluster warns.

@@ -134,10 +134,9 @@ def _print(args: argparse.Namespace, explanation: explaining.Explanation,
 def _check_numbers(args: argparse.Namespace) -> None:
   for name, most in _MOST.items():
     value = getattr(args, name)
-    least = 1 if name in ("workers", "devices") else 0
-    if value is not None and not least <= value <= most:
-      raise errors.InputError(
-          f"`--{name}` ({value}) must be from {least} to {most:,}.")
+    if value is not None:
+      errors.check_whole_number(
+          f"--{name}", value, 1 if name in ("workers", "devices") else 0, most)
   if args.workers * (args.devices or 1) > _MOST_REPLICAS:
     raise errors.InputError(
         f"`--workers` ({args.workers}) times `--devices` ({args.devices}) "

@@ -2,19 +2,19 @@
 
 import argparse
 import dataclasses
-import math
 import os
 import re
 from collections.abc import Iterable
 from typing import Any
 
 from tf_cdops import errors
+from tf_cdops import planning
 from tf_cdops import spec
 from tf_cdops.explaining import plan_costs
 
 DEFAULT_SIZES = "500x1k,4x16m"
 # Bytes an element, of the types that gradients have.
-DTYPES = {name: plan_costs.ITEMSIZES[name] for name in (
+DTYPES = {name: planning.ITEMSIZES[name] for name in (
     "float16", "bfloat16", "float32", "float64", "int32", "int64",
     "complex64", "complex128")}
 # More than any model has; beyond it a number was mistyped.
@@ -24,28 +24,16 @@ _ITEM = re.compile(r"(?:(?P<count>\d{1,18})x)?(?P<bytes>\d{1,18}[kmg]?)",
 
 
 @dataclasses.dataclass(frozen=True)
-class Size:
-  """One tensor's shape and type."""
-
-  shape: tuple[int, ...]
-  dtype: str
-
-  @property
-  def num_bytes(self) -> int:
-    return math.prod(self.shape) * DTYPES[self.dtype]
-
-
-@dataclasses.dataclass(frozen=True)
 class Load:
   """The tensors that are reduced together, and what to call them."""
 
   name: str
-  sizes: tuple[Size, ...]
+  sizes: tuple[planning.TensorSize, ...]
 
   @property
   def num_bytes(self) -> int:
     """The bytes of all tensors, on one replica."""
-    return sum(size.num_bytes for size in self.sizes)
+    return planning.total_bytes(self.sizes)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -88,7 +76,7 @@ def from_args(args: argparse.Namespace,
 
 def parse_sizes(text: str, dtype: str = "float32") -> Load:
   """Returns a load from "500x1k,4x16m": counts and bytes."""
-  sizes: list[Size] = []
+  sizes: list[planning.TensorSize] = []
   for item in text.split(","):
     match = _ITEM.fullmatch(item.strip())
     if not match:
@@ -103,7 +91,8 @@ def parse_sizes(text: str, dtype: str = "float32") -> Load:
       raise errors.InputError(
           f"`--sizes` ({text!r}) must be at least 1 and at most "
           f"{_MAX_TENSORS:,} tensors in all.")
-    sizes += [Size((_elements(num_bytes, dtype, text, item),), dtype)] * count
+    elements = _elements(num_bytes, dtype, text, item)
+    sizes += [planning.TensorSize.of((elements,), dtype)] * count
   return Load(text, tuple(sizes))
 
 
@@ -127,7 +116,7 @@ def _of_variables(name: str, variables: Iterable[Any],
       raise errors.InputError(
           f"the model ({name}) must have variables of a known type, and one is "
           f"of {own}; give a --dtype.")
-    sizes.append(Size(tuple(variable.shape), dtype or own))
+    sizes.append(planning.TensorSize.of(tuple(variable.shape), dtype or own))
   if not sizes:
     raise errors.InputError(
         f"the model ({name}) must have trainable variables, and has none.")

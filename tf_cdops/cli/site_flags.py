@@ -32,12 +32,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def check(args: argparse.Namespace) -> None:
   """Raises for numbers that can't be, before TensorFlow is loaded."""
-  if args.devices is not None and not 1 <= args.devices <= _MAX_DEVICES:
-    raise errors.InputError(
-        f"`--devices` ({args.devices}) must be from 1 to {_MAX_DEVICES}.")
-  if not 0 <= args.workers <= _MAX_DEVICES:
-    raise errors.InputError(
-        f"`--workers` ({args.workers}) must be from 0 to {_MAX_DEVICES}.")
+  if args.devices is not None:
+    errors.check_whole_number("--devices", args.devices, 1, _MAX_DEVICES)
+  errors.check_whole_number("--workers", args.workers, 0, _MAX_DEVICES)
   if args.workers and args.device_type == "GPU":
     raise errors.InputError(
         "`--device_type` (GPU) must be CPU with --workers: the workers share "

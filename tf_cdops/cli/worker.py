@@ -31,9 +31,8 @@ def run(args: argparse.Namespace) -> int:
   """Serves; returns only for an error."""
   from tf_cdops.cluster import addresses
   from tf_cdops.cluster import server  # Loads TensorFlow.
-  if args.cpu_devices is not None and args.cpu_devices < 1:
-    raise errors.InputError(
-        f"`--cpu_devices` ({args.cpu_devices}) must be at least 1.")
+  if args.cpu_devices is not None:
+    errors.check_whole_number("--cpu_devices", args.cpu_devices, 1)
   cluster = (server.described(addresses.parse_text(args.cluster), args.job,
                               args.task)
              if args.cluster else server.from_tf_config())

@@ -44,14 +44,10 @@ class LocalCluster:
       devices_per_worker: logical CPU devices of each.
       timeout: seconds within which all of them must answer.
     """
-    for name, number in (("num_workers", num_workers),
-                         ("devices_per_worker", devices_per_worker)):
-      if isinstance(number, bool) or not isinstance(number, int) or not (
-          1 <= number <= _MAX_WORKERS):
-        raise errors.InputError(
-            f"`{name}` ({number!r}) must be from 1 to {_MAX_WORKERS}.")
-    self.num_workers = num_workers
-    self.devices_per_worker = devices_per_worker
+    self.num_workers = errors.check_whole_number(
+        "num_workers", num_workers, 1, _MAX_WORKERS)
+    self.devices_per_worker = errors.check_whole_number(
+        "devices_per_worker", devices_per_worker, 1, _MAX_WORKERS)
     self._timeout = timeout
     self._processes: dict[int, subprocess.Popen[bytes]] = {}
     self._cluster: addresses.Cluster | None = None

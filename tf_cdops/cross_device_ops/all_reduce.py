@@ -71,9 +71,11 @@ class AllReduceCrossDeviceOps(base.CheckedCrossDeviceOps):
     self._spec = planning.parse_all_reduce_spec(all_reduce_alg,
                                                 "all_reduce_alg")
     self._packing = self._as_in_file(planning.Packing(
-        whole("num_packs", num_packs, 0),
-        whole("agg_small_grads_max_bytes", agg_small_grads_max_bytes, 0),
-        whole("agg_small_grads_max_group", agg_small_grads_max_group, 0)))
+        errors.check_whole_number("num_packs", num_packs, 0),
+        errors.check_whole_number("agg_small_grads_max_bytes",
+                                  agg_small_grads_max_bytes, 0),
+        errors.check_whole_number("agg_small_grads_max_group",
+                                  agg_small_grads_max_group, 0)))
     self._sparse = sparse_lib.check_mode(sparse)
     self._one_device = reduction_to_one_device.ReductionToOneDevice()
     self._in_order = False
@@ -195,11 +197,3 @@ class AllReduceCrossDeviceOps(base.CheckedCrossDeviceOps):
 @functools.lru_cache(maxsize=256)
 def _topology_of(names: tuple[str, ...]) -> topology_lib.Topology:
   return topology_lib.Topology.from_devices(names)
-
-
-def whole(name: str, number: Any, least: int) -> int:
-  """Returns `number` if it is a whole number of at least `least`."""
-  if isinstance(number, bool) or not isinstance(number, int) or number < least:
-    raise errors.InputError(
-        f"`{name}` ({number!r}) must be a whole number of at least {least}.")
-  return number

@@ -78,8 +78,8 @@ class MultiWorkerAllReduce(all_reduce.AllReduceCrossDeviceOps):
                      agg_small_grads_max_group, sparse=sparse)
     self._worker_devices = _check_worker_devices(worker_devices)
     self._num_gpus = (None if num_gpus_per_worker is None else
-                      all_reduce.whole("num_gpus_per_worker",
-                                       num_gpus_per_worker, 0))
+                      errors.check_whole_number("num_gpus_per_worker",
+                                                num_gpus_per_worker, 0))
     if topology is not None and not isinstance(topology,
                                                topology_lib.Topology):
       raise errors.InputError(

@@ -138,7 +138,8 @@ def _others(spec: spec_lib.AllReduceSpec,
     names += [f"{name}/{name}" for name in names] + list(_PAIRS)
   ways = costs.totals(
       name for name in names
-      if name != str(spec) and plan_costs.can_run(name, costs.topology))
+      if name != str(spec) and not requirements.unmet(
+          hierarchical.find(name), costs.topology, plan_costs.MACHINE))
   if not spec.is_auto:
     ways.append(costs.total(
         spec_lib.AUTO, costs.plan(spec_lib.parse(spec_lib.AUTO))))
@@ -150,7 +151,7 @@ def _reasons(spec: spec_lib.AllReduceSpec, topology: topology_lib.Topology,
              sizes: Sequence[planning.TensorSize]
              ) -> Callable[[planning.Bucket], str]:
   """Returns a function that says why a bucket goes the way it goes."""
-  nccl = plan_costs.has_nccl(topology)
+  nccl = requirements.nccl_can_run(topology, plan_costs.MACHINE)
 
   @functools.cache
   def reason(num_bytes: int) -> str:
@@ -207,11 +208,11 @@ def _size(given: Any, position: int) -> planning.TensorSize:
           "a number of bytes, or a pair of a known shape and a dtype, such as "
           "((3, 3, 64), 'float32')")) from None
     name = str(getattr(dtype, "name", dtype))
-    if name not in plan_costs.ITEMSIZES:
-      near = errors.did_you_mean(name, plan_costs.ITEMSIZES)
+    if name not in planning.ITEMSIZES:
+      near = errors.did_you_mean(name, planning.ITEMSIZES)
       raise _wrong(given, position, (
           f"of a dtype of numbers, and {name!r} isn't one{near and '.'}{near}"))
-    num_bytes = elements * plan_costs.ITEMSIZES[name]
+    num_bytes = elements * planning.ITEMSIZES[name]
   if num_bytes > plan_costs.MOST_BYTES:
     most = spec_lib.format_bytes(plan_costs.MOST_BYTES)
     raise _wrong(given, position, f"at most {most} bytes; cut it in several")

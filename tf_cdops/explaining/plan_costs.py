@@ -29,11 +29,6 @@ MACHINE = requirements.Machine(has_kernel=lambda op, kind: True,
 _WORK, _WORK_OF_ONE, _LEAST_KINDS = 500_000, 2_000, 8
 # The most bytes of a tensor; beyond, a number was mistyped.
 MOST_BYTES = 1 << 40
-# Bytes an element, by the name of its type.
-ITEMSIZES = {
-    "bool": 1, "int8": 1, "uint8": 1, "int16": 2, "uint16": 2, "float16": 2,
-    "half": 2, "bfloat16": 2, "int32": 4, "uint32": 4, "float32": 4,
-    "int64": 8, "uint64": 8, "float64": 8, "complex64": 8, "complex128": 16}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,7 +121,7 @@ class PlanCosts:
 
   def plan(self, spec: spec_lib.AllReduceSpec) -> planning.Plan:
     return planning.plan(self._sizes, self.topology, spec, self._packing,
-                         nccl=has_nccl(self.topology))
+                         requirements.nccl_can_run(self.topology, MACHINE))
 
   def total(self, spec: str, plan: planning.Plan) -> Way:
     """Returns what a plan costs."""
@@ -176,7 +171,7 @@ class PlanCosts:
   def _kinds(self, buckets: Sequence[planning.Bucket]) -> _Kinds:
     counts = collections.Counter(
         (bucket.num_bytes or 0,
-         ITEMSIZES[self._sizes[bucket.tensors[0]].dtype],
+         planning.ITEMSIZES[self._sizes[bucket.tensors[0]].dtype],
          bucket.turn % self._period) for bucket in buckets)
     return {_Kind(*key): counts[key] for key in sorted(counts, reverse=True)}
 
@@ -228,14 +223,3 @@ def _grouped(buckets: Iterable[planning.Bucket],
   for bucket in buckets:
     alike[key(bucket)].append(bucket)
   return alike
-
-
-def can_run(name: str, topology: topology_lib.Topology) -> bool:
-  """Whether an algorithm, or pair, can run on such devices."""
-  return requirements.unmet(hierarchical.find(name), topology,
-                            MACHINE) is None
-
-
-def has_nccl(topology: topology_lib.Topology) -> bool:
-  """Whether NCCL can run there, if TensorFlow has its kernel."""
-  return topology.device_types == {"GPU"} and can_run("nccl", topology)

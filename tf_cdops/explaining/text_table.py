@@ -1,7 +1,7 @@
-"""Draws tables as plain text, within some width."""
+"""Draws tables as plain text, within some width, and as Markdown."""
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 # What the last column, which is wrapped, has at least.
 _LEAST_LAST = 14
@@ -37,6 +37,16 @@ def draw(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int,
       lines.append((start + _aligned(text, widths[last], right[last])).rstrip())
       start = " " * len(start)
   return "\n".join(lines)
+
+
+def markdown(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+  """Returns a table in Markdown of cells as `str` gives them."""
+  lines = [[column.removeprefix(">") for column in columns],
+           ["---:" if column.startswith(">") else "---" for column in columns],
+           *rows]
+  return "\n".join(
+      "| " + " | ".join(str(cell).replace("|", "\\|") for cell in line) + " |"
+      for line in lines)
 
 
 def _least(kept: Sequence[int], widths: Sequence[int]) -> int:

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -18,19 +18,6 @@ _LARGEST = 97
 _EXACT = {"float16": 2**11, "bfloat16": 2**8}
 
 
-class Size(Protocol):
-  """A tensor's shape, its type's name, and its bytes."""
-
-  @property
-  def shape(self) -> tuple[int, ...]: ...
-
-  @property
-  def dtype(self) -> str: ...
-
-  @property
-  def num_bytes(self) -> int: ...
-
-
 @dataclasses.dataclass(frozen=True)
 class Inputs:
   """Variables on a site's devices, and what their sums must be.
@@ -42,13 +29,13 @@ class Inputs:
   """
 
   site: sites.Site
-  sizes: tuple[Size, ...]
+  sizes: tuple[planning.TensorSize, ...]
   variables: tuple[tuple[tf.Variable, ...], ...]
 
   @property
   def num_bytes(self) -> int:
     """The bytes of all tensors, on one replica."""
-    return sum(size.num_bytes for size in self.sizes)
+    return planning.total_bytes(self.sizes)
 
   @property
   def num_elements(self) -> int:
@@ -62,7 +49,8 @@ class Inputs:
     return _laid_out(total, tensor, size)
 
 
-def make(site: sites.Site, sizes: Sequence[Size]) -> Inputs:
+def make(site: sites.Site,
+         sizes: Sequence[planning.TensorSize]) -> Inputs:
   """Returns inputs whose every replica and element differs."""
   replicas = len(site.devices)
   variables = []
@@ -76,12 +64,6 @@ def make(site: sites.Site, sizes: Sequence[Size]) -> Inputs:
   return Inputs(site, tuple(sizes), tuple(variables))
 
 
-def tensor_sizes(sizes: Sequence[Size]) -> tuple[planning.TensorSize, ...]:
-  """Returns the sizes as `planning` takes them."""
-  return tuple(planning.TensorSize(size.dtype, size.num_bytes)
-               for size in sizes)
-
-
 @functools.lru_cache(maxsize=256)
 def _numbers(dtype: str, replica: int, replicas: int) -> np.ndarray:
   largest = max(1, min(_LARGEST, _EXACT.get(dtype, 2**20) // replicas))
@@ -89,7 +71,8 @@ def _numbers(dtype: str, replica: int, replicas: int) -> np.ndarray:
                                                  endpoint=True)
 
 
-def _laid_out(numbers: Any, tensor: int, size: Size) -> np.ndarray:
+def _laid_out(numbers: Any, tensor: int,
+              size: planning.TensorSize) -> np.ndarray:
   """Repeats the numbers over a tensor, each tensor from another start."""
   dtype = tf.as_dtype(size.dtype).as_numpy_dtype
   return np.resize(np.roll(numbers, tensor).astype(dtype), size.shape)

@@ -7,6 +7,8 @@ import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+from tf_cdops import tuning
+
 
 @dataclasses.dataclass(frozen=True)
 class Summary:
@@ -18,7 +20,8 @@ class Summary:
     p99: the 99th percentile; with fewer than a hundred samples, the largest.
     samples: how many steps.
     low: the median of ever more steps would be above this,
-    high: and below this, with a confidence of 95%.
+    high: and below this, with a confidence of 95%; of fewer than six steps
+      these are the least and the largest.
   """
 
   least: float
@@ -32,16 +35,9 @@ class Summary:
   def of(cls, seconds: Sequence[float]) -> "Summary":
     ranked = sorted(seconds)
     rank = max(0, math.ceil(0.99 * len(ranked)) - 1)
+    low, high = tuning.median_interval(ranked) or (ranked[0], ranked[-1])
     return cls(ranked[0], statistics.median(ranked), ranked[rank],
-               len(ranked), *_interval(ranked))
-
-
-def _interval(ranked: Sequence[float]) -> tuple[float, float]:
-  """Each sample is below the median with a chance of a half, whatever else."""
-  reach = 1.96 * math.sqrt(len(ranked)) / 2
-  low = math.floor(len(ranked) / 2 - reach)
-  high = math.ceil(len(ranked) / 2 + reach)
-  return ranked[max(0, low)], ranked[min(len(ranked) - 1, high)]
+               len(ranked), low, high)
 
 
 def seconds_of(run: Callable[[], None]) -> float:

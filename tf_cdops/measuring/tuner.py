@@ -66,7 +66,8 @@ class Outcome:
     return AUTO
 
 
-def tune(site: sites.Site, sizes: Sequence[exact_inputs.Size], seconds: float,
+def tune(site: sites.Site, sizes: Sequence[planning.TensorSize],
+         seconds: float,
          on_candidate: Callable[[tuning.Candidate], object] = lambda _: None
          ) -> Outcome:
   """Finds the quickest spec for a load.
@@ -80,7 +81,7 @@ def tune(site: sites.Site, sizes: Sequence[exact_inputs.Size], seconds: float,
   """
   end = time.monotonic() + seconds
   names = algorithms(site.topology)
-  classes = tuning.size_classes([size.num_bytes for size in sizes])
+  classes = tuning.size_classes([size.num_bytes or 0 for size in sizes])
   found: dict[tuning.SizeClass, dict[tuning.Candidate, float]] = {}
   untried = 0
   for i, size_class in enumerate(classes):
@@ -94,8 +95,8 @@ def tune(site: sites.Site, sizes: Sequence[exact_inputs.Size], seconds: float,
     untried += len(ways) - len(found[size_class])
   composed = tuning.compose(found)
   planned = [
-      execution.checked_plan(exact_inputs.tensor_sizes(sizes), site.topology,
-                             choice.spec, choice.packing)
+      execution.checked_plan(tuple(sizes), site.topology, choice.spec,
+                             choice.packing)
       for choice in (AUTO, composed)]
   race = None if planned[0] == planned[1] else _race(
       composed, exact_inputs.make(site, sizes), end)
@@ -119,7 +120,7 @@ def algorithms(topology: topology_lib.Topology) -> list[str]:
       _FIRST.index(name) if name in _FIRST else len(_FIRST)))
 
 
-def _search(site: sites.Site, sizes: Sequence[exact_inputs.Size],
+def _search(site: sites.Site, sizes: Sequence[planning.TensorSize],
             size_class: tuning.SizeClass, ways: Sequence[tuning.Candidate],
             seconds: float,
             on_candidate: Callable[[tuning.Candidate], object]

@@ -11,6 +11,7 @@ from tf_cdops import auto_rules
 from tf_cdops import explaining
 from tf_cdops import spec as spec_lib
 from tf_cdops.algorithms import hierarchical
+from tf_cdops.algorithms import requirements
 from tf_cdops.explaining import cost
 from tf_cdops.explaining import counting
 from tf_cdops.explaining import plan_costs
@@ -185,7 +186,7 @@ def _bands(e: explaining.Explanation) -> list[_Band]:
     return [_Band(name, None if line.limit == spec_lib.UNLIMITED
                   else line.limit, name)
             for name, line in zip(names, e.spec, strict=True)]
-  nccl = plan_costs.has_nccl(e.topology)
+  nccl = requirements.nccl_can_run(e.topology, plan_costs.MACHINE)
   limits = sorted({rule.limit for rule in e.rules if rule.limit})
   rules = [auto_rules.rule_for(limit, e.topology, nccl)
            for limit in [*limits, None]]
