@@ -75,6 +75,7 @@ NOT_WHOLE = (-1, 1.5, 2.0, "2", None, True, [1])
 
 class BadInputTest(parameterized.TestCase):
 
+  # Quick, and all through the classes: an argument's name is in the message.
   @parameterized.parameters(*BAD_SPECS)
   def test_spec(self, spec, message):
     for build in (
@@ -106,6 +107,7 @@ class BadInputTest(parameterized.TestCase):
     self.assertRegex(repr(tf_cdops.AllReduceCrossDeviceOps("@" + path)),
                      r"'xring:1k:ps#2'")
 
+  # Every number of every class with everything that is no number.
   @parameterized.parameters(
       *((kind_of, name, number) for kind_of, name, number in itertools.product(
           (tf_cdops.AllReduceCrossDeviceOps, tf_cdops.MultiWorkerAllReduce),

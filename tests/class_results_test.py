@@ -43,6 +43,8 @@ class MixedBatchTest(parameterized.TestCase):
         zip(ours, tensorflows_results(mode, reduce_op), strict=True)):
       self.assertEqual(mine, other, f"value {i}")
 
+  # Packs go to any algorithm, so each is tried with each packing; eager
+  # code is quick. Graphs get one packing and one op a spec, in rotation.
   @parameterized.product(spec=SPECS, packing=PACKINGS)
   def test_eager(self, spec, packing):
     for reduce_op in (SUM, MEAN):
