@@ -108,16 +108,44 @@ class Contract(absltest.TestCase):
             algorithm.traffic(length, group).links(group), counted,
             f"{_where(name, topology, length)}, shard {shard}")
 
+  def run_itself(
+      self, name: str, topology: topology_lib.Topology, length: int, shard: int
+  ) -> tuple[tracing.TracingFabric, list[tracing.TracedValue]]:
+    """Runs the algorithm where `sharding` would have spared it the trouble.
+
+    Pairs don't: a worker may have one device, and a part no elements.
+    """
+    fabric, group = tracing.TracingFabric(), base.Group.of(topology, shard)
+    values = [fabric.replica(i, length, place)
+              for i, place in enumerate(group.places)]
+    results = hierarchical.find(name).all_reduce(fabric, values, group)
+    self.assertEqual([result.place for result in results], list(group.places),
+                     _where(name, topology, length))
+    return fabric, results
+
   def test_one_device_is_the_identity(self):
-    for name in (self.algorithm, f"{self.algorithm}/{self.algorithm}"):
-      for length, shards in itertools.product(LENGTHS, SHARDS):
-        trace = self.prove(name, workers_of(1), length, shards)
-        self.assertEqual(trace, proof.Trace(length, 0, 0, (), (), ()))
+    for name, kind, length, shard in itertools.product(
+        (self.algorithm, f"{self.algorithm}/{self.algorithm}"),
+        ("CPU", "GPU"), LENGTHS, (0, 1, 7)):
+      topology = workers_of(1, kind=kind)
+      fabric, (result,) = self.run_itself(name, topology, length, shard)
+      where = _where(name, topology, length)
+      elements = [i for segment in result.segments
+                  for i in range(segment.start, segment.stop)]
+      self.assertEqual(elements, list(range(length)), where)
+      self.assertEqual({fabric.replicas_of(segment.expression)
+                        for segment in result.segments},
+                       {1} if length else set(), where)
+      self.assertEqual(fabric.additions, [], where)
 
   def test_no_elements_cost_nothing(self):
-    for case in self.cases(lengths=(0,)):
-      trace = self.prove(*case, shards=3)
-      self.assertEqual(trace, proof.Trace(0, 0, 0, (), (), ()))
+    for (name, topology, length), shard in itertools.product(
+        self.cases(lengths=(0,)), (0, 1, 7)):
+      fabric, results = self.run_itself(name, topology, length, shard)
+      where = _where(name, topology, length)
+      self.assertEqual({result.length for result in results}, {0}, where)
+      self.assertEqual((fabric.transfers, fabric.additions,
+                        fabric.native_steps), ([], [], []), where)
 
   def test_lower_bounds(self):
     """No all-reduce can do with less; a trace that did would be wrong."""

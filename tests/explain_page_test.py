@@ -4,7 +4,6 @@ import json
 import pathlib
 import re
 import shutil
-import struct
 import subprocess
 import unittest
 
@@ -12,7 +11,11 @@ from absl.testing import absltest
 from absl.testing import parameterized
 from tests import all_reduce_contract
 
+from matplotlib import image
+import numpy as np
+
 from tf_cdops import explaining
+from tf_cdops.cli.page import style
 from tf_cdops.cli.page import writing
 
 workers_of = all_reduce_contract.workers_of
@@ -41,6 +44,7 @@ document.body.dataset.seen = JSON.stringify({
   outside, arrows: count(".schedule path.arrow"), curves: count(".curve"),
   schedules: count("svg.schedule"), bold: count("b.injected"),
   heading: document.querySelector("h1").innerText,
+  frame: document.querySelector("svg.schedule").getBoundingClientRect(),
   background: getComputedStyle(document.body).backgroundColor});
 </script>"""
 
@@ -112,15 +116,32 @@ class BrowserTest(parameterized.TestCase):
     seen = self.seen(html_of("ps", 2, load="<b class=injected>bold</b>"))
     self.assertEqual(seen["bold"], 0)
 
-  def test_screenshot(self):
+  @parameterized.parameters(
+      (("ps", 4), {"inside"}), (("ps/ps", 2, 2), {"inside", "across"}))
+  def test_arrows_have_the_colours_of_their_links(self, what, links):
+    html, width, height = html_of(*what), 1100, 2000
+    frame = self.seen(html, width)["frame"]
+    self.assertLess(frame["bottom"], height)
     folder = pathlib.Path(self.create_tempdir().full_path)
-    (folder / "page.html").write_text(html_of("auto", 2, 2), encoding="utf-8")
+    (folder / "page.html").write_text(html, encoding="utf-8")
     self.chromium(f"--screenshot={folder / 'page.png'}",
-                  "--window-size=1100,1600", (folder / "page.html").as_uri())
-    png = (folder / "page.png").read_bytes()
-    self.assertEqual(struct.unpack(">II", png[16:24]), (1100, 1600))
-    # An empty page is a few kilobytes.
-    self.assertGreater(len(png), 40_000)
+                  f"--window-size={width},{height}",
+                  (folder / "page.html").as_uri())
+    page = image.imread(folder / "page.png")
+    self.assertEqual(page.shape[:2], (height, width))
+    drawn = page[int(frame["top"]):int(frame["bottom"]),
+                 int(frame["left"]):int(frame["right"]), :3]
+    self.assertEqual({link for link in ("inside", "across")
+                      if _has_arrows_of(link, 255 * drawn)}, links)
+
+
+def _has_arrows_of(link: str, drawn: np.ndarray) -> bool:
+  """Whether a picture has the style's colour for arrows over such links."""
+  # The first in the style is a light screen's; arrows let white shine through.
+  opacity = float(re.search(r"\.arrow .*opacity: ([\d.]+)", style.CSS)[1])
+  colour = bytes.fromhex(re.search(rf"--{link}: #(\w+);", style.CSS)[1])
+  blended = opacity * np.array(list(colour)) + (1 - opacity) * 255
+  return bool((np.abs(drawn - blended).max(axis=-1) < 8).sum() > 50)
 
 
 if __name__ == "__main__":

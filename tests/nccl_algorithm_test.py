@@ -262,6 +262,8 @@ class DtypeTest(NcclTestCase):
 
 class PairTest(NcclTestCase):
 
+  # Each partner of nccl's, on even and uneven workers, whose groups differ; in
+  # several shards, since the order of their collectives is what could hang.
   @parameterized.product(inter=_INTER, workers=_WORKERS, shards=(1, 3))
   def test_sums(self, inter, workers, shards):
     topology, arrays = gpus(*workers), numbers(sum(workers), [13])

@@ -145,6 +145,8 @@ class PackingTest(parameterized.TestCase):
 
 class AutoTest(parameterized.TestCase):
 
+  # Sizes on both sides of each rule's limit; one device, one worker, two, and
+  # workers of one device; with and without what nccl needs.
   @parameterized.product(
       size=(0, 1, 16 << 10, (16 << 10) + 1, 64 << 10, (64 << 10) + 1,
             1 << 20, (1 << 20) + 1, 1 << 40, None),

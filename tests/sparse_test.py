@@ -58,20 +58,21 @@ def ops_for(mode: str, **kwargs: Any) -> tf.distribute.CrossDeviceOps:
 class SparseTest(parameterized.TestCase):
 
   @parameterized.product(mode=sparse.MODES, run=test_util.MODES,
-                         reduce_op=(SUM, MEAN), case=tuple(CASES))
-  def test_sums(self, mode, run, reduce_op, case):
-    expected = dense_sum(case) / (len(CASES[case]) if reduce_op == MEAN else 1)
-    def emit() -> list[Any]:
-      value = per_replica(case, dtype=tf.float64)
-      ops = ops_for(mode)
-      return [part for result in (
-          ops.reduce(reduce_op, value, value),
-          *ops.batch_reduce(reduce_op, [(value, value)]))
+                         reduce_op=(SUM, MEAN))
+  def test_sums(self, mode, run, reduce_op):
+    ops = ops_for(mode)
+    def emit() -> list[Any]:  # All cases, so that there is but one graph.
+      return [part for case in CASES
+              for value in [per_replica(case, dtype=tf.float64)]
+              for result in (ops.reduce(reduce_op, value, value),
+                             *ops.batch_reduce(reduce_op, [(value, value)]))
               for part in as_dense(result)]
-    results = test_util.run(run, emit)
-    self.assertLen(results, 2 * len(CASES[case]))
-    for result in results:
-      self.assertEqual(result.arrays, [expected.tolist()])
+    results = iter(test_util.run(run, emit))
+    for case, replicas in CASES.items():
+      expected = dense_sum(case) / (len(replicas) if reduce_op == MEAN else 1)
+      for i in range(2 * len(replicas)):
+        self.assertEqual(next(results).arrays, [expected.tolist()], (case, i))
+    self.assertEmpty(list(results))
 
   @parameterized.product(mode=sparse.MODES, kind=(
       lambda **kwargs: tf_cdops.AllReduceCrossDeviceOps("xring", **kwargs),
