@@ -21,7 +21,7 @@ REQUIREMENTS := setup.py tf_cdops/version.py
 # Keras writes a settings file where it feels at home: not in the user's.
 export KERAS_HOME := $(CURDIR)/$(VENV)/keras
 
-.PHONY: demo test bench campaign lint types chromium pytest bazel \
+.PHONY: demo test bench campaign lint types chromium pytest bazel bazel-all \
   test-oldest clean
 
 demo: $(VENV)/.demo
@@ -43,6 +43,9 @@ pytest: $(VENV)/.dev chromium
 
 bazel: $(VENV)/.dev
 	third_party/bazel/test.sh $(VENV)
+
+bazel-all: $(VENV)/.dev chromium  # Those too that `make test` leaves to pytest.
+	third_party/bazel/test.sh $(VENV) all
 
 bench: $(VENV)/.dev  # The better part of an hour; leave the machine alone.
 	$(VENV)/bin/python benchmarks/suite.py

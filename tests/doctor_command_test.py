@@ -26,7 +26,8 @@ def doctor(*args: str, first_on_path: tuple[str, ...] = ()):
 class DoctorTest(parameterized.TestCase):
 
   def test_healthy(self):
-    outcome = doctor("--devices=3", "--device_type=cpu")
+    with mock.patch.dict(os.environ, TF_CONFIG=_TF_CONFIG):
+      outcome = doctor("--devices=3", "--device_type=cpu")
     self.assertEqual((outcome.returncode, outcome.stderr), (0, ""))
     self.assertEndsWith(outcome.stdout, "All that should work here works.\n")
     self.assertIn("all-reduce among 3 CPU devices", outcome.stdout)
@@ -37,7 +38,9 @@ class DoctorTest(parameterized.TestCase):
     self.assertStartsWith(cells["TensorFlow"][0], f"{tf.__version__}, ")
     self.assertEqual(cells["logical devices"][0].split(",")[0], "3 CPU")
     self.assertEqual(cells["collective ops"], ["works"])
-    self.assertEqual(cells["TF_CONFIG"], ["not set"])
+    self.assertEqual(cells["TF_CONFIG"], [
+        "well-formed: chief at a:1; worker at b:2, c:3; this is "
+        "/job:worker/task:1 at c:3 (not asked whether they answer)"])
     for name in ("xring", "rechd", "ps", "pscpu", "collective"):
       self.assertEqual(cells[name][0], "works")
       self.assertRegex(cells[name][1], r"^exact, within \d+\.\d s$")
@@ -52,6 +55,7 @@ class DoctorTest(parameterized.TestCase):
     self.assertEqual((outcome.returncode, outcome.stderr), (1, ""))
     content = json.loads(outcome.stdout)
     self.assertFalse(content["ok"])
+    self.assertEqual(content["facts"]["rows"]["TF_CONFIG"], "not set")
     trials = {trial["name"]: (trial["outcome"], trial["detail"])
               for trial in content["trials"]}
     self.assertCountEqual(trials, [t["name"] for t in content["trials"]])
@@ -66,14 +70,6 @@ class DoctorTest(parameterized.TestCase):
                       "it here, and report it"))
     for name in ("collective", "ps", "rechd", "xring"):
       self.assertEqual(trials[name][0], "works", trials[name])
-
-  def test_tf_config(self):
-    with mock.patch.dict(os.environ, TF_CONFIG=_TF_CONFIG):
-      outcome = doctor("--devices=2", "--device_type=CPU")
-    self.assertEqual((outcome.returncode, outcome.stderr), (0, ""))
-    self.assertRegex(
-        outcome.stdout, r"TF_CONFIG +│ well-formed: chief at a:1; worker at "
-        "b:2, c:3; this is /job:worker/task:1 at c:3 ")
 
   def test_a_malformed_tf_config_is_a_fault(self):
     with mock.patch.dict(os.environ, TF_CONFIG='{"cluster": '):

@@ -142,7 +142,8 @@ class LocalClusterTest(_TestCase):
     with self.assertRaisesRegex(errors.ClusterError, "doesn't run"):
       cluster.as_dict()
 
-  def test_twenty_starts_and_stops(self):
+  def test_starts_and_stops_side_by_side(self):
+    # Three at a time, twice; what starts more often, below, is a stand-in.
     def start_and_stop(_):
       with tf_cdops.LocalCluster(1, timeout=120) as cluster:
         described, pid = cluster.as_dict(), cluster.pid(0)
@@ -151,8 +152,8 @@ class LocalClusterTest(_TestCase):
       self.assert_gone([pid], described)
       return pid
 
-    with futures.ThreadPoolExecutor(4) as pool:
-      self.assertLen(set(pool.map(start_and_stop, range(20))), 20)
+    with futures.ThreadPoolExecutor(3) as pool:
+      self.assertLen(set(pool.map(start_and_stop, range(6))), 6)
 
   def test_a_taken_port_is_replaced(self):
     with socket.create_server(("0.0.0.0", 0)) as taken:

@@ -58,6 +58,17 @@ class ScriptsTest(parameterized.TestCase):
     done = self.run_script(_BAZEL, "no-such-venv")
     self.assertEqual((done.returncode, done.stderr), (code, ""))
 
+  @parameterized.parameters(
+      ((), "--test_tag_filters=-slow"), (("all",), "--test_tag_filters="))
+  def test_slow_tests_run_when_all_do(self, args, expected):
+    self.program("bazel", """
+        case "$*" in *" test "*) echo "$*" ;; esac""")
+    done = self.run_script(_BAZEL, "no-such-venv", *args)
+    (line,) = done.stdout.splitlines()
+    self.assertEqual([word for word in line.split() if "filters" in word],
+                     [expected])
+    self.assertEndsWith(line, " //...")
+
   @parameterized.parameters(_BAZEL, _CHROMIUM)
   def test_installs_as_root_alone(self, script):
     self.program("apt-get", 'echo "$*" >>"$0.log"')

@@ -27,6 +27,8 @@ def run(*args: str, first_on_path: tuple[str, ...] = (),
   path = [*first_on_path, str(ROOT), *filter(None, sys.path)]
   env = os.environ | {"PYTHONPATH": os.pathsep.join(path)}
   env.pop("COLUMNS", None)
+  if "TEST_TMPDIR" in env:  # Bazel lets a test write nowhere else.
+    env["HOME"] = env["TEST_TMPDIR"]
   if columns is not None:
     env["COLUMNS"] = columns
   return _run([sys.executable, *args], env)

@@ -88,7 +88,7 @@ class ThreadsTest(absltest.TestCase):
         import tensorflow as tf
         import tf_cdops
 
-        STEPS = 20
+        STEPS = 10
 
         def work(which, spec, start, outcomes):
           # On the same devices, with batches of the same shapes.

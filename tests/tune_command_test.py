@@ -72,6 +72,7 @@ class TuneTest(parameterized.TestCase):
     self.assertEqual(str(values.all_reduce_spec), content["all_reduce_spec"])
     self.check_measurements(content)
     self.check_advice(content, outcome.stdout)
+    self.check_plan(content)
 
   def check_measurements(self, content):
     tried = {(m["up_to_bytes"], m["algorithm"], m["pack"])
@@ -97,11 +98,24 @@ class TuneTest(parameterized.TestCase):
       self.assertIn(f"Best: {content['all_reduce_spec']}\n", said)
       self.assertIn(f"--all_reduce_spec=@{self.out}", said)
 
+  def check_plan(self, content):
+    """Whatever won: as those who are given the file plan, and as measured."""
+    arguments = {name: content[name] for name in planning.Packing().arguments()}
+    self.assertEqual(
+        repr(tf_cdops.MultiWorkerAllReduce(all_reduce_spec=f"@{self.out}")),
+        repr(tf_cdops.MultiWorkerAllReduce(
+            all_reduce_spec=content["all_reduce_spec"], **arguments)))
+    race = content["race"]
+    if race and race["verdict"]["better"]:
+      self.assertEqual(arguments.items() - content["composed"].items(), set())
+
   def test_json(self):
-    outcome = tune("--json", "--devices=2", "--sizes=2x64", "--budget=5",
-                   f"--out={self.out}")
+    outcome = tune("--json", "--devices=4", "--sizes=40x1k,2x64k",
+                   "--budget=5", f"--out={self.out}")
     self.assertEqual((outcome.returncode, outcome.stderr), (0, ""))
-    self.assertEqual(json.loads(outcome.stdout), self.read())
+    content = self.read()
+    self.assertEqual(json.loads(outcome.stdout), content)
+    self.check_plan(content)
 
   @parameterized.parameters(
       (["--budget=4s"], rf"`--budget` \('4s'\) {_LEAST}"),
@@ -214,22 +228,6 @@ class PlanOfTheFileTest(parameterized.TestCase):
     self.assertEqual(
         self.plans_of(lambda: self.contend(site, load, f"@{out}")),
         [raced if better else auto])
-
-  def test_of_a_whole_run(self):
-    out = os.path.join(self.create_tempdir().full_path, "tuned.json")
-    outcome = tune("--devices=4", "--sizes=40x1k,2x64k", "--budget=5s",
-                   f"--out={out}")
-    self.assertEqual((outcome.returncode, outcome.stderr), (0, ""))
-    content = json.loads(pathlib.Path(out).read_text())
-    # Whatever won: as those who are given the file plan, and as was measured.
-    arguments = {name: content[name] for name in planning.Packing().arguments()}
-    self.assertEqual(
-        repr(tf_cdops.MultiWorkerAllReduce(all_reduce_spec=f"@{out}")),
-        repr(tf_cdops.MultiWorkerAllReduce(
-            all_reduce_spec=content["all_reduce_spec"], **arguments)))
-    race = content["race"]
-    if race and race["verdict"]["better"]:
-      self.assertEqual(arguments.items() - content["composed"].items(), set())
 
 
 class AlgorithmsTest(parameterized.TestCase):

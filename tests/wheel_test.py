@@ -1,5 +1,6 @@
 """Builds the wheel, looks into it, and uses it in an empty environment."""
 
+import os
 import pathlib
 import shutil
 import subprocess
@@ -24,8 +25,10 @@ print(tf_cdops.__file__, tf_cdops.__version__)
 
 
 def _run(*command: str, cwd: pathlib.Path) -> str:
-  done = subprocess.run(command, cwd=cwd, capture_output=True, text=True,
-                        timeout=280, check=False)
+  # Bazel's PYTHONPATH would come before what is installed.
+  env = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+  done = subprocess.run(command, cwd=cwd, env=env, capture_output=True,
+                        text=True, timeout=280, check=False)
   if done.returncode:
     raise AssertionError(f"{command}: {done.stdout}{done.stderr}")
   return done.stdout

@@ -1,8 +1,10 @@
 #!/bin/sh
 # Runs `bazel test //...` with the Python of a virtual environment.
 #
-#   third_party/bazel/test.sh VENV
+#   third_party/bazel/test.sh VENV [all]
 #
+# Without "all" it leaves out the tests tagged "slow", which `make test` has run
+# with pytest by then: twice they would take too long.
 # Installs Debian's Bazel if there is none and this is root with apt-get; fails if
 # there is no Bazel to be had: tests that nobody ran must not look like passed
 # ones. `make test BAZEL=no` leaves this out. Bazel's output stays in .bazel.
@@ -25,6 +27,10 @@ fi
 
 PATH="$PWD/$1/bin:$PATH"
 export PATH
+left_out=-slow
+if [ "${2-}" = all ]; then
+  left_out=
+fi
 # Two options keep all output in .bazel. Bazel 8 refuses the first, and then
 # leaves a few empty folders in the user's cache; Debian's has no number.
 set -- --output_base="$PWD/.bazel"
@@ -33,6 +39,7 @@ case "$(bazel --version)" in
     set -- --output_user_root="$PWD/.bazel/user" "$@" ;;
 esac
 status=0
-bazel "$@" test --test_summary=terse --noshow_progress //... || status=$?
+bazel "$@" test --test_summary=terse --noshow_progress \
+  --test_tag_filters="$left_out" //... || status=$?
 bazel "$@" shutdown
 exit $status
