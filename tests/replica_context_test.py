@@ -38,6 +38,20 @@ class ReplicaContextTest(parameterized.TestCase):
           (value,))
     self.assertEqual(arrays([step(value)]), [[expected] * 3])
 
+  def test_an_argument_has_no_device(self):
+    strategy = strategy_of(make("xring"))
+    @tf.function
+    def step(x: Any, prepare: Any) -> Any:
+      return strategy.run(
+          lambda x: tf.distribute.get_replica_context().all_reduce(
+              SUM, prepare(x)), (x,))
+    self.assertEqual(arrays([step(tf.constant(2.0), tf.identity)]),
+                     [[2.0 * REPLICAS] * REPLICAS])
+    with self.assertRaisesRegex(
+        ValueError, r"`destinations` \(''\) must be a device.* "
+        r"reduce tf\.identity\(value\)"):
+      step(tf.constant(2.0), lambda x: x)
+
   def gradients(self, ops: Any, reduce_op: Any) -> list[Any]:
     """Returns d(f)/d(x, y) on each replica, through an all-reduce."""
     strategy = strategy_of(ops)

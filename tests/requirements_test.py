@@ -121,6 +121,12 @@ class RequirementsTest(parameterized.TestCase):
     self.assertEqual((outcome.returncode, outcome.stdout, outcome.stderr),
                      (0, "False\n", ""))
 
+  def test_modules_with_public_names(self):
+    done = python_process.run("-c", (
+        "import tf_cdops; tf_cdops.cluster.StepWatchdog(None, 1.0); "
+        "tf_cdops.errors.ClusterError; tf_cdops.flags.define_flags"))
+    self.assertEqual(done.returncode, 0, done.stderr)
+
   def test_unknown_name(self):
     with self.assertRaisesRegex(
         AttributeError, "^module 'tf_cdops' has no attribute 'Nonsense'$"):

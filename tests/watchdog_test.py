@@ -67,7 +67,7 @@ _RAISES = _START + """\
       warm_up(X, X[:, :1], batch_size=1, verbose=0)
     model.predict(X, batch_size=1, verbose=0)
     old = set(threading.enumerate())
-    kept = []
+    kept, dogs = [], []
     for action in (
         lambda dog: model.fit(X, X[:, :1], batch_size=1, verbose=0,
                               callbacks=[Raises(), dog]),
@@ -76,7 +76,8 @@ _RAISES = _START + """\
         lambda dog: model.predict(failing(model), verbose=0, callbacks=[dog])):
       for _ in range(2):
         try:
-          action(cluster.StepWatchdog(CLUSTER, limit=8.0))
+          dogs.append(cluster.StepWatchdog(CLUSTER, limit=8.0))
+          action(dogs[-1])
         except Exception as error:
           kept.append(error if len(kept) % 2 else type(error))
     assert len(kept) == 8, kept
@@ -129,15 +130,28 @@ class StepWatchdogTest(parameterized.TestCase):
       self.assertFalse(thread.is_alive())
     self.end.assert_not_called()
 
-  @parameterized.parameters(0, -1.5, float("nan"))
+  @parameterized.parameters(0, -1.5, float("nan"), float("inf"), True, None,
+                            "x")
   def test_bad_limit(self, limit):
     with self.assertRaisesRegex(
-        errors.InputError, rf"`limit` \({limit}\) must be above 0 seconds"):
+        errors.InputError,
+        rf"`limit` \({limit!r}\) must be a number of seconds above 0"):
       watchdog.StepWatchdog({"worker": ["a:1"]}, limit)
 
   def test_bad_cluster(self):
     with self.assertRaisesRegex(errors.InputError, r"`cluster` \(5\)"):
       watchdog.StepWatchdog(5, 1.0)
+
+  def test_a_watchdog_that_is_gone_has_no_thread(self):
+    threads = []
+    for _ in range(20):
+      dog = new_dog(limit=1e6)
+      with dog:
+        threads.append(dog._watcher._thread)
+    del dog
+    for thread in threads:
+      thread.join(_GENEROUS)
+      self.assertFalse(thread.is_alive())
 
   def test_one_machine(self):
     dog = watchdog.StepWatchdog(None, _TINY)

@@ -66,8 +66,8 @@ _requirements.check_tensorflow()
 
 
 def __getattr__(name: str) -> object:
-  if name == "flags":
-    return importlib.import_module("tf_cdops.flags")
+  if name in ("cluster", "flags"):
+    return importlib.import_module(f"tf_cdops.{name}")
   if name not in _HOMES:
     raise _tensorflow_1.missing(__name__, name)
   value = getattr(importlib.import_module(_HOMES[name]), name)

@@ -43,6 +43,11 @@ def check_destinations(destinations: Any) -> None:
         f"`destinations` ({_brief(destinations)}) must be {_DESTINATIONS}."
         + _tensorflow_1.destinations_instead_of(destinations))
   if isinstance(destinations, str):
+    if not destinations:
+      raise errors.InputError(
+          "`destinations` ('') must be a device. Where it is that of a "
+          "function's argument, which has none while the function is traced, "
+          "reduce tf.identity(value) in the replica's function.")
     devices.check_present(destinations, "destinations")
   elif isinstance(destinations, tf.distribute.DistributedValues):
     if not destinations.values:
@@ -276,7 +281,8 @@ def _without(shape: tf.TensorShape, axis: Any) -> tf.TensorShape:
   if not -shape.rank <= at < shape.rank:
     raise errors.InputError(
         f"`axis` ({at}) must be a dimension of the value, whose shape is "
-        f"{_shape(shape)}; a scalar has none: give it one with value[None].")
+        f"{_shape(shape)}"
+        + (".", "; give it one with value[None].")[shape.rank == 0])
   dims: Sequence[Any] = shape.as_list()
   at = int(at) % shape.rank
   return tf.TensorShape([*dims[:at], *dims[at + 1:]])

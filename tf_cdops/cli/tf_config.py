@@ -36,7 +36,9 @@ def examine(environment: Mapping[str, str]) -> TfConfig:
   try:
     cluster = server.from_tf_config(environment)
     if cluster is None:
-      return TfConfig(False, True, "not set")
+      is_set = bool(environment.get("TF_CONFIG"))
+      return TfConfig(is_set, True, "set, but has no 'cluster': one machine"
+                      if is_set else "not set")
     _check_task(cluster, environment["TF_CONFIG"])
   except errors.Error as error:
     return TfConfig(True, False, f"MALFORMED: {error} Mend or unset it: "

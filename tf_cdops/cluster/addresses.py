@@ -121,5 +121,5 @@ def parse_text(text: str, argument: str = "cluster") -> dict[str, list[str]]:
     if not isinstance(parsed, dict):
       raise errors.InputError(
           f"`{argument}` ({text!r}) must be a JSON object.")
-    return parsed.get("cluster", parsed)
+    return parsed.get("cluster", {} if argument == "TF_CONFIG" else parsed)
   return {"worker": [address.strip() for address in text.split(",")]}

@@ -23,11 +23,11 @@ WARNING = (
 
 
 def from_tf_config(environment: Any = os.environ) -> addresses.Cluster | None:
-  """Returns the cluster that TF_CONFIG describes; None if it isn't set."""
+  """Returns the cluster that TF_CONFIG describes; None if it has none."""
   text = environment.get("TF_CONFIG")
-  if not text:
+  cluster = addresses.parse_text(text, "TF_CONFIG") if text else {}
+  if cluster == {}:
     return None
-  cluster = addresses.parse_text(text, "TF_CONFIG")
   task = json.loads(text).get("task", {})
   if not isinstance(task, dict) or not str(task.get("index", 0)).isdecimal():
     raise errors.InputError(

@@ -1,10 +1,12 @@
 """StepWatchdog: ends a program whose step waits for a silent worker."""
 
 import dataclasses
+import math
 import os
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -51,10 +53,13 @@ class StepWatchdog(tf.keras.callbacks.Callback):
       limit: seconds that a step may take, the first one's tracing included.
     """
     super().__init__()
-    if not limit > 0:
-      raise errors.InputError(f"`limit` ({limit!r}) must be above 0 seconds.")
+    if isinstance(limit, bool) or not isinstance(limit, (int, float)) or not (
+        0 < limit < math.inf):
+      raise errors.InputError(
+          f"`limit` ({limit!r}) must be a number of seconds above 0.")
     self._watcher = _Watcher(
         () if cluster is None else addresses.resolve(cluster).others, limit)
+    weakref.finalize(self, self._watcher.ended.set)
 
   def __enter__(self) -> "StepWatchdog":
     self._watcher.enter()
@@ -107,6 +112,7 @@ class _Watcher:
     # A signal's handler may come back here while its thread has the lock.
     self._lock = threading.RLock()
     self._watches: list[_Watch] = []
+    self.ended = threading.Event()  # Set when the watchdog is gone.
     self._thread: threading.Thread | None = None
 
   def enter(self) -> None:
@@ -176,7 +182,8 @@ class _Watcher:
       left = (_LINGER_SECONDS if watch is None
               else watch.deadline - time.monotonic())
       if left > 0:
-        time.sleep(min(left, _LINGER_SECONDS))
+        if self.ended.wait(min(left, _LINGER_SECONDS)):
+          return
       elif watch is not None and self._is_overdue(watch):
         self._bite(watch)
 

@@ -118,9 +118,14 @@ class MultiWorkerAllReduce(all_reduce.AllReduceCrossDeviceOps):
             "'ps', 'pscpu', 'psgpu' or 'auto'.")
 
   def _meant_by(self, names: tuple[str, ...]) -> tuple[str, ...]:
-    declared = self._declared.devices if self._declared else ()
-    if len(declared) != len(names):
+    if self._declared is None:
       return names
+    declared = self._declared.devices
+    if len(declared) != len(names):
+      raise errors.DeviceError(
+          f"`topology` has {len(declared)} devices and the value {len(names)} "
+          "replicas, which have no device of their own here; there must be "
+          "one replica per device.")
     for name in declared:
       devices_lib.check_present(name, "topology")
     return tuple(name or meant
