@@ -129,12 +129,11 @@ _FOUR_REPLICAS = _COMMON + _TRAINING + """
       facts["gathered"] = strategy.gather(pieces, axis=0).numpy().tolist()
       facts["summed"] = {
           spec: summed(strategy_over(cluster, spec))
-          for spec in ("auto", "pscpu/pscpu#2", "xring/xring", "rechd",
-                       "collective")}
+          for spec in ("auto", "pscpu/pscpu#2", "xring", "pscpu/xring",
+                       "xring/xring", "rechd", "collective")}
       facts["trained"] = {
           spec: train(strategy_over(cluster, spec), use=spec == "rechd")
-          for spec in ("xring", "pscpu/pscpu#2", "pscpu/xring", "rechd",
-                       "xring/rechd#2")}
+          for spec in ("pscpu/pscpu#2", "rechd", "xring/rechd#2")}
     print(json.dumps(facts))
     """
 
