@@ -28,9 +28,9 @@ class LateError(ChildError):
 class Child:
   """A Python process with this one's modules; a context manager that ends it.
 
-  >>> with child_process.Child("-m", "benchmarks.local_cell") as child:
-  ...   child.send({"do": "measure"})
-  ...   child.receive(limit=60)
+      with child_process.Child("-m", "a.module") as child:
+        child.send({"do": "measure"})
+        child.receive(limit=60)
   """
 
   def __init__(self, *args: str, python: str = sys.executable,
