@@ -15,17 +15,20 @@ from tests import test_util
 from tf_cdops.fabric import thread_numbers
 
 _DEVICES, _STEPS = 3, 20
+_NAMES = virtual_devices.names(_DEVICES)
+_TWO_WORKERS = tf_cdops.Topology.from_devices(_NAMES, [_NAMES[:2], _NAMES[2:]])
 
 
-def sums(factor: tf.Tensor, spec: str = "collective") -> list[tf.Tensor]:
+def sums(factor: tf.Tensor, spec: str = "collective",
+         topology: tf_cdops.Topology | None = None) -> list[tf.Tensor]:
   """Sums factor, 2 factor and 3 factor, twice over, in two shapes."""
   results = []
   for shape in ([5], [2, 2]):
     placed = []
-    for i, name in enumerate(virtual_devices.names(_DEVICES)):
+    for i, name in enumerate(_NAMES):
       with tf.device(name):
         placed.append(tf.fill(shape, factor * (i + 1)))
-    results += tf_cdops.all_reduce(placed, spec)
+    results += tf_cdops.all_reduce(placed, spec, topology=topology)
   return results
 
 
@@ -55,7 +58,8 @@ class ThreadsTest(parameterized.TestCase):
       ("eager", sums), ("function", tf.function(sums)),
       ("loop", tf.function(looping)), ("branch", tf.function(branching)),
       ("functions_in_a_function", tf.function(nested)),
-      ("in_pairs", tf.function(lambda x: sums(x, "ps/collective"))))
+      ("in_pairs", tf.function(
+          lambda x: sums(x, "collective/collective", _TWO_WORKERS))))
   def test_one_function_in_many(self, step):
     start = threading.Barrier(4, timeout=60)
 

@@ -166,6 +166,18 @@ class SelfCheckTest(parameterized.TestCase):
             r"tensor 1 on \S*CPU:\d, gathered, isn\\?'t the sum")):
       test_util.run(mode, lambda: batch_reduce(ops, reduce_op, values()))
 
+  def test_sparse_integers_to_the_last_digit(self):
+    large = 2**60  # Where float64 has no odd numbers.
+    values = [test_util.per_replica_slices(
+        ([[large]], [0], [1, 1]), ([[1]], [0], [1, 1]), dtype=tf.int64)]
+    ops = make("xring", self_check=True)
+    batch_reduce(ops, SUM, values)
+    right = execution.gather_slices
+    broken = lambda values, names, op: right(values[:1], names, op)
+    with mock.patch.object(execution, "gather_slices", broken), (
+        self.assertRaisesRegex(tf.errors.InvalidArgumentError, "gathered")):
+      batch_reduce(ops, SUM, values)
+
   @parameterized.parameters(*test_util.MODES)
   def test_results_of_one_device(self, mode):
     ops = make("xring", self_check=True)

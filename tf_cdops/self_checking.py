@@ -91,10 +91,12 @@ class _PlainSlices:
     own, other = tf.split(position, [tf.shape(mine)[0], -1])
     add_up = lambda values, at: tf.math.unsorted_segment_sum(
         values, at, tf.size(rows))
-    total = add_up(_wide(mine), own) / self.divisor
+    total = add_up(_wide(mine), own)
+    if self.divisor > 1:
+      total = total / self.divisor
     found = add_up(_wide(result.values), other)
     if not _rounds(mine.dtype):
-      return tf.equal(tf.cast(found, total.dtype), total)
+      return tf.equal(found, total)
     terms = _reals(_wide(mine))
     most = tf.reduce_max(tf.math.bincount(own)) + 2  # Terms of one row.
     plain = _rounded(

@@ -25,7 +25,7 @@ _NAME = re.compile(r"[A-Za-z][\w.-]*")
 AllReduce = Callable[[Any, Sequence[Any], base.Group], list[Any]]
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)  # One is like no other.
 class Algorithm:
   """A way to all-reduce, and what it needs.
 
