@@ -8,7 +8,7 @@ PYTHON ?= python3
 VENV := .venv
 OLDEST := .venv-oldest
 OLDEST_TENSORFLOW = $(shell $(PYTHON) -c "import runpy; \
-  print(runpy.run_path('tf_cdops/version.py')['TENSORFLOW_OLDEST'])")
+  print(runpy.run_path('tf_cdops/base/version.py')['TENSORFLOW_OLDEST'])")
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 # A file's tests share set-up and devices, so each file stays in one process.
 PYTEST := -m pytest -n auto --maxprocesses=4 --dist=loadfile
@@ -16,7 +16,7 @@ PYTEST := -m pytest -n auto --maxprocesses=4 --dist=loadfile
 CAMPAIGN_STEPS := 5000
 CAMPAIGN_PAIR_STEPS := 1000
 BAZEL ?= yes
-REQUIREMENTS := setup.py tf_cdops/version.py
+REQUIREMENTS := setup.py tf_cdops/base/version.py
 
 # Keras writes a settings file where it feels at home: not in the user's.
 export KERAS_HOME := $(CURDIR)/$(VENV)/keras

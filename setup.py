@@ -6,7 +6,7 @@ import runpy
 import setuptools
 
 HERE = pathlib.Path(__file__).parent
-VERSIONS = runpy.run_path(str(HERE / "tf_cdops" / "version.py"))
+VERSIONS = runpy.run_path(str(HERE / "tf_cdops" / "base" / "version.py"))
 TENSORFLOW = f">={VERSIONS['TENSORFLOW_OLDEST']}"
 
 setuptools.setup(

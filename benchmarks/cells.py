@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from tf_cdops.measuring import timing
+from tf_cdops.cli.measuring import timing
 
 # Who was measured. TensorFlow's are the four that a user can choose.
 OURS, TENSORFLOW, FLOOR = "ours", "tensorflow", "floor"

@@ -8,11 +8,11 @@ from benchmarks import serving
 from benchmarks import workloads
 import tensorflow as tf
 
-from tf_cdops.measuring import contenders
-from tf_cdops.measuring import exact_inputs
-from tf_cdops.measuring import sites
-from tf_cdops.measuring import steps
-from tf_cdops.measuring import timing
+from tf_cdops.cli.measuring import contenders
+from tf_cdops.cli.measuring import exact_inputs
+from tf_cdops.cli.measuring import sites
+from tf_cdops.cli.measuring import steps
+from tf_cdops.cli.measuring import timing
 
 _SPECS = ("auto", "xring", "rechd")
 

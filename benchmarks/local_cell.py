@@ -12,16 +12,16 @@ from benchmarks import serving
 from benchmarks import workloads
 import tensorflow as tf
 
-from tf_cdops import _tf_compat
+from tf_cdops.base import tf_compat
 from tf_cdops.cli import loads
 from tf_cdops.cli import output
-from tf_cdops.measuring import comparison
-from tf_cdops.measuring import contenders
-from tf_cdops.measuring import exact_inputs
-from tf_cdops.measuring import results
-from tf_cdops.measuring import sites
-from tf_cdops.measuring import steps
-from tf_cdops.measuring import timing
+from tf_cdops.cli.measuring import comparison
+from tf_cdops.cli.measuring import contenders
+from tf_cdops.cli.measuring import exact_inputs
+from tf_cdops.cli.measuring import results
+from tf_cdops.cli.measuring import sites
+from tf_cdops.cli.measuring import steps
+from tf_cdops.cli.measuring import timing
 
 # One that takes longer isn't built twice: it won't be the quickest.
 _BUILD_ONCE_SECONDS = 3.0
@@ -95,7 +95,7 @@ def _seconds_to_build(contender: contenders.Contender,
   @tf.function(autograph=False)
   def build() -> None:
     nonlocal seconds
-    values = [_tf_compat.PerReplica(row) for row in steps.read(inputs)]
+    values = [tf_compat.PerReplica(row) for row in steps.read(inputs)]
     seconds = timing.seconds_of(lambda: strategy.extended.batch_reduce_to(
         tf.distribute.ReduceOp.SUM, [(value, value) for value in values]))
 

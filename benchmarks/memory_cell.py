@@ -13,13 +13,13 @@ from benchmarks import serving
 from benchmarks import workloads
 import tensorflow as tf
 
-from tf_cdops import execution
-from tf_cdops import planning
-from tf_cdops import spec as spec_lib
-from tf_cdops.measuring import contenders
-from tf_cdops.measuring import exact_inputs
-from tf_cdops.measuring import sites
-from tf_cdops.measuring import steps
+from tf_cdops.cli.measuring import contenders
+from tf_cdops.cli.measuring import exact_inputs
+from tf_cdops.cli.measuring import sites
+from tf_cdops.cli.measuring import steps
+from tf_cdops.execution import executor
+from tf_cdops.planning import planner
+from tf_cdops.planning import spec as spec_lib
 
 _STEPS = 5
 
@@ -78,9 +78,9 @@ def measure(contender: str, load: str, devices: int) -> dict[str, Any]:
 
 
 def _largest_bucket(inputs: exact_inputs.Inputs) -> int:
-  plan = execution.checked_plan(
+  plan = executor.checked_plan(
       inputs.sizes, inputs.site.topology, spec_lib.parse(spec_lib.AUTO),
-      planning.Packing())
+      planner.Packing())
   return max(bucket.num_bytes or 0 for bucket in plan.buckets)
 
 

@@ -12,9 +12,9 @@ from benchmarks import workloads
 import numpy as np
 import tensorflow as tf
 
-from tf_cdops.measuring import exact_inputs
-from tf_cdops.measuring import sites
-from tf_cdops.measuring import timing
+from tf_cdops.cli.measuring import exact_inputs
+from tf_cdops.cli.measuring import sites
+from tf_cdops.cli.measuring import timing
 
 _NAME = "MultiWorkerMirroredStrategy, ring"
 

@@ -20,16 +20,16 @@ axis, each list of lengths, "flat", and each shape.
 import math
 from collections.abc import Sequence
 
-from tf_cdops import auto_rules
-from tf_cdops import planning
-from tf_cdops import spec as spec_lib
-from tf_cdops import topology as topology_lib
+from tf_cdops.base import topology as topology_lib
 from tf_cdops.fabric import base
+from tf_cdops.planning import auto_rules
+from tf_cdops.planning import planner
+from tf_cdops.planning import spec as spec_lib
 
 _AXIS, _FLAT = "axis", "flat"
 
 
-def predict(spec: str, sizes: Sequence[planning.TensorSize],
+def predict(spec: str, sizes: Sequence[planner.TensorSize],
             devices: int) -> int:
   """Returns the number of nodes of "auto", "xring" or "xring#shards"."""
   if spec == spec_lib.AUTO:
@@ -39,11 +39,11 @@ def predict(spec: str, sizes: Sequence[planning.TensorSize],
   return _xring(sizes, devices, line.shards)
 
 
-def _auto(sizes: Sequence[planning.TensorSize], p: int) -> int:
+def _auto(sizes: Sequence[planner.TensorSize], p: int) -> int:
   topology = topology_lib.Topology.grid(1, p)
   small = [size for size in sizes if auto_rules.rule_for(
       size.num_bytes, topology, nccl=False).pack]
-  assert planning.total_bytes(small) <= planning.DEFAULT_CAP
+  assert planner.total_bytes(small) <= planner.DEFAULT_CAP
   guard = 1 if p > 2 else 0
   nodes = (p + guard) * (len(sizes) - len(small))
   if len(small) < 2:
@@ -57,7 +57,7 @@ def _auto(sizes: Sequence[planning.TensorSize], p: int) -> int:
   return nodes + p * (2 * len(reshaped) + 3) + p * len(constants)
 
 
-def _xring(sizes: Sequence[planning.TensorSize], p: int, s: int) -> int:
+def _xring(sizes: Sequence[planner.TensorSize], p: int, s: int) -> int:
   nodes = 0
   constants: set[object] = {_AXIS}
   for size in sizes:

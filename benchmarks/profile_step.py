@@ -30,12 +30,12 @@ import tensorflow as tf
 from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
 from tf_cdops.cli import output
-from tf_cdops.measuring import contenders
-from tf_cdops.measuring import exact_inputs
-from tf_cdops.measuring import limits
-from tf_cdops.measuring import sites
-from tf_cdops.measuring import steps
-from tf_cdops.measuring import timing
+from tf_cdops.cli.measuring import contenders
+from tf_cdops.cli.measuring import exact_inputs
+from tf_cdops.cli.measuring import limits
+from tf_cdops.cli.measuring import sites
+from tf_cdops.cli.measuring import steps
+from tf_cdops.cli.measuring import timing
 
 _STEPS = 10
 _LIMIT_SECONDS = 300.0

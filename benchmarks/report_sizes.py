@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from tf_cdops import planning
 from tf_cdops.explaining import text_table
+from tf_cdops.planning import planner
 
 _EXPLAIN_SECONDS = 5.0
 
@@ -50,7 +50,7 @@ def other_targets(content: dict[str, Any]) -> str:
                  "sizes", "all", _said(len(equal) == len(crossing))))
   for one in content["memory"]:
     if one["largest"]:
-      limit = planning.DEFAULT_CAP + one["devices"] * one["largest"]
+      limit = planner.DEFAULT_CAP + one["devices"] * one["largest"]
       rows.append((f"memory, {one['load']}, N = {one['devices']}: a step's "
                    "extra", f"{_megabytes(one['extra'])} MB",
                    f"≤ {_megabytes(limit)} MB", _said(one["extra"] <= limit)))

@@ -9,14 +9,14 @@ from benchmarks import serving
 from benchmarks import workloads
 import tensorflow as tf
 
-from tf_cdops import execution
 from tf_cdops import explaining
-from tf_cdops import topology as topology_lib
-from tf_cdops.measuring import comparison
-from tf_cdops.measuring import contenders
-from tf_cdops.measuring import exact_inputs
-from tf_cdops.measuring import sites
-from tf_cdops.measuring import steps
+from tf_cdops.base import topology as topology_lib
+from tf_cdops.cli.measuring import comparison
+from tf_cdops.cli.measuring import contenders
+from tf_cdops.cli.measuring import exact_inputs
+from tf_cdops.cli.measuring import sites
+from tf_cdops.cli.measuring import steps
+from tf_cdops.execution import executor
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,8 +90,8 @@ def crossing(spec: str, workers: int, devices: int) -> dict[str, Any]:
       with tf.device(name):
         for values, size in zip(batch, sizes, strict=True):
           values.append(tf.zeros(size.shape))
-    execution.all_reduce(explained.plan, batch, topology,
-                         tf.distribute.ReduceOp.SUM)
+    executor.all_reduce(explained.plan, batch, topology,
+                        tf.distribute.ReduceOp.SUM)
   return {"spec": spec, "workers": workers, "devices": devices,
           "explained": explained.total.across, "counted": _crossing(graph)}
 

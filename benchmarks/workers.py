@@ -16,7 +16,7 @@ from benchmarks import cells
 from benchmarks import children
 from benchmarks import workloads
 
-from tf_cdops.measuring import timing
+from tf_cdops.cli.measuring import timing
 
 _BUILD_LIMIT, _STEP_LIMIT = 400.0, 120.0
 _WARM_UP = 2

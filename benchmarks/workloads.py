@@ -6,8 +6,8 @@ holds those of ResNet-50 equal to the ones that Keras makes.
 
 from collections.abc import Callable, Iterable
 
-from tf_cdops import planning
 from tf_cdops.cli import loads
+from tf_cdops.planning import planner
 
 _Shapes = list[tuple[int, ...]]
 
@@ -31,7 +31,7 @@ def of_count(count: int) -> loads.Load:
 
 def _load(name: str, shapes: Iterable[tuple[int, ...]]) -> loads.Load:
   return loads.Load(name, tuple(
-      planning.TensorSize.of(shape, "float32") for shape in shapes))
+      planner.TensorSize.of(shape, "float32") for shape in shapes))
 
 
 def resnet50() -> _Shapes:

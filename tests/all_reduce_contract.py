@@ -10,14 +10,13 @@ from collections.abc import Iterator
 
 from absl.testing import absltest
 
-from tf_cdops import errors
-from tf_cdops import topology as topology_lib
-from tf_cdops.algorithms import hierarchical
-from tf_cdops.algorithms import proof
-from tf_cdops.algorithms import registry
-from tf_cdops.algorithms import sharding
+from tf_cdops import registry
+from tf_cdops.base import errors
+from tf_cdops.base import topology as topology_lib
 from tf_cdops.fabric import base
 from tf_cdops.fabric import tracing
+from tf_cdops.registry import proof
+from tf_cdops.registry import sharding
 
 COUNTS = (*range(1, 10), 12, 16)
 LENGTHS = (0, 1, 2, 7, 64, 100, 1000)
@@ -58,7 +57,7 @@ class Contract(absltest.TestCase):
   def prove(self, name: str, topology: topology_lib.Topology, length: int,
             shards: int = 1) -> proof.Trace:
     try:
-      return proof.prove(hierarchical.find(name), topology, length, shards)
+      return proof.prove(registry.lookup(name), topology, length, shards)
     except errors.ProofError as error:
       self.fail(f"{_where(name, topology, length)}, {shards} shards: {error}")
 
@@ -68,11 +67,11 @@ class Contract(absltest.TestCase):
         self.prove(*case, shards)
 
   def test_cost_is_what_is_counted(self):
-    if hierarchical.find(self.algorithm).cost is None:
+    if registry.lookup(self.algorithm).cost is None:
       self.skipTest("The algorithm gives no formula.")
     for name, topology, length in self.cases():
       where = _where(name, topology, length)
-      algorithm = hierarchical.find(name)
+      algorithm = registry.lookup(name)
       if algorithm.cost is None:  # The other one of a pair gives none.
         continue
       formula = algorithm.cost(length, base.Group.of(topology))
@@ -87,12 +86,12 @@ class Contract(absltest.TestCase):
         self.assertEqual(counted.busiest, formula.busiest, where)
 
   def test_every_link_carries_what_the_formula_says(self):
-    if hierarchical.find(self.algorithm).traffic is None:
+    if registry.lookup(self.algorithm).traffic is None:
       self.skipTest("The algorithm gives no formula for links.")
-    if hierarchical.find(self.algorithm).modelled:
+    if registry.lookup(self.algorithm).modelled:
       self.skipTest("TensorFlow's engines are modelled, not counted.")
     for name, topology, length in self.cases(lengths=(1, 7, 100)):
-      algorithm = hierarchical.find(name)
+      algorithm = registry.lookup(name)
       if algorithm.traffic is None or algorithm.modelled:
         continue
       for shard in (0, 1, 7):
@@ -118,7 +117,7 @@ class Contract(absltest.TestCase):
     fabric, group = tracing.TracingFabric(), base.Group.of(topology, shard)
     values = [fabric.replica(i, length, place)
               for i, place in enumerate(group.places)]
-    results = hierarchical.find(name).all_reduce(fabric, values, group)
+    results = registry.lookup(name).all_reduce(fabric, values, group)
     self.assertEqual([result.place for result in results], list(group.places),
                      _where(name, topology, length))
     return fabric, results
@@ -149,10 +148,10 @@ class Contract(absltest.TestCase):
 
   def test_lower_bounds(self):
     """No all-reduce can do with less; a trace that did would be wrong."""
-    if hierarchical.find(self.algorithm).modelled:
+    if registry.lookup(self.algorithm).modelled:
       self.skipTest("TensorFlow's engines are modelled, not counted.")
     for name, topology, length in self.cases(lengths=(64, 1000)):
-      if hierarchical.find(name).modelled:
+      if registry.lookup(name).modelled:
         continue
       where = _where(name, topology, length)
       trace, p = self.prove(name, topology, length), len(topology.devices)

@@ -18,10 +18,10 @@ from tests import python_process
 from tests import virtual_devices
 
 from tf_cdops.cli import loads
-from tf_cdops.measuring import contenders
-from tf_cdops.measuring import exact_inputs
-from tf_cdops.measuring import sites
-from tf_cdops.measuring import steps
+from tf_cdops.cli.measuring import contenders
+from tf_cdops.cli.measuring import exact_inputs
+from tf_cdops.cli.measuring import sites
+from tf_cdops.cli.measuring import steps
 
 _CELL = cells.Cell(cells.GRAPH, "resnet", 2)
 

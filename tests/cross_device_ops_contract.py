@@ -13,7 +13,7 @@ from tests import virtual_devices
 import numpy as np
 import tensorflow as tf
 
-from tf_cdops import _tf_compat
+from tf_cdops.base import tf_compat
 
 SUM, MEAN = test_util.SUM, test_util.MEAN
 _REPLICAS = 3
@@ -88,7 +88,7 @@ class Contract(parameterized.TestCase):
         return tf.identity([1., 2.])
     return {
         "per_replica": lambda: numbers(_REPLICAS),
-        "mirrored": lambda: _tf_compat.Mirrored(numbers(_REPLICAS).values),
+        "mirrored": lambda: tf_compat.Mirrored(numbers(_REPLICAS).values),
         "numpy": lambda: np.array([1, 2], np.int16),
         "list": lambda: [1.0, 2.0],
         "slices": lambda: sparse((*one, shape), (*two, shape)),

@@ -18,10 +18,10 @@ from absl.testing import absltest
 import tensorflow as tf
 
 import tf_cdops
-from tf_cdops import auto_rules
-from tf_cdops import spec
-from tf_cdops.algorithms import registry
+from tf_cdops import registry
 from tf_cdops.cli import main
+from tf_cdops.planning import auto_rules
+from tf_cdops.planning import spec
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
 _README = (_ROOT / "README.md").read_text(encoding="utf-8")

@@ -27,10 +27,10 @@ import numpy as np
 import tensorflow as tf
 
 import tf_cdops
-from tf_cdops import _tf_compat
-from tf_cdops import execution
-from tf_cdops.algorithms import hierarchical
-from tf_cdops.algorithms import requirements
+from tf_cdops import registry
+from tf_cdops.base import tf_compat
+from tf_cdops.execution import executor
+from tf_cdops.registry import requirements
 
 _STEPS = flags.DEFINE_integer("steps", 5000, "Steps of each algorithm.")
 _PAIR_STEPS = flags.DEFINE_integer("pair_steps", None,
@@ -60,9 +60,9 @@ def specs(topology: tf_cdops.Topology) -> list[str]:
   """Returns what runs on these devices: all algorithms, and all pairs."""
   names = [a.name for a in tf_cdops.all_reduce_algorithms()]
   names += [f"{intra}/{inter}" for intra in names for inter in names]
-  here = execution.machine()
+  here = executor.machine()
   return ["auto", _FALLBACK, *(name for name in names if not (
-      requirements.unmet(hierarchical.find(name), topology, here)))]
+      requirements.unmet(registry.lookup(name), topology, here)))]
 
 
 def make_ops(spec: str, topology: tf_cdops.Topology) -> Any:
@@ -83,7 +83,7 @@ def right_sums(ops: Any, topology: tf_cdops.Topology) -> tf.Tensor:
     for i, name in enumerate(topology.devices):
       with tf.device(name):
         placed.append(tf.fill(shape, tf.constant(i + 1.0)))
-    values.append(_tf_compat.PerReplica(tuple(placed)))
+    values.append(tf_compat.PerReplica(tuple(placed)))
   totals = ops.batch_reduce(
       tf.distribute.ReduceOp.SUM, [(value, value) for value in values])
   count, right = len(topology.devices), []

@@ -7,8 +7,8 @@ from absl.testing import parameterized
 from tests import python_process
 
 import tf_cdops
-from tf_cdops.algorithms import hierarchical
-from tf_cdops.algorithms import proof
+from tf_cdops import registry
+from tf_cdops.registry import proof
 
 _PAGE = (python_process.ROOT / "docs" / "several_machines.md").read_text(
     encoding="utf-8")
@@ -61,7 +61,7 @@ class NetworkTableTest(parameterized.TestCase):
       with self.subTest(workers=workers, devices=devices):
         topology = tf_cdops.Topology.grid(workers, devices)
         elements = workers * devices * 3
-        trace = proof.prove(hierarchical.find(spec), topology, elements)
+        trace = proof.prove(registry.lookup(spec), topology, elements)
         names = {"W": workers, "G": devices, "n": elements * _ITEMSIZE}
         between = sum(_ITEMSIZE * count
                       for (source, target), count in trace.links().items()

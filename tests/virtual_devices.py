@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 import tf_cdops  # noqa: F401  # Fails here, early, if it can't be imported.
-from tf_cdops import _tf_compat
+from tf_cdops.base import tf_compat
 
 COUNT = 16
 
@@ -32,4 +32,4 @@ def per_replica(values: Sequence[Any]) -> Any:
     with tf.device(name):
       placed.append(value if isinstance(value, tf.IndexedSlices)
                     else tf.identity(value))
-  return _tf_compat.PerReplica(tuple(placed))
+  return tf_compat.PerReplica(tuple(placed))

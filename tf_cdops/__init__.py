@@ -7,25 +7,26 @@ command line answers at once and can quieten TensorFlow's start-up messages.
 import importlib
 from typing import TYPE_CHECKING
 
-from tf_cdops import _requirements
-from tf_cdops import _tensorflow_1
-from tf_cdops.version import __version__
+from tf_cdops.base import errors
+from tf_cdops.base import requirements as _requirements
+from tf_cdops.base import tensorflow_1 as _tensorflow_1
+from tf_cdops.base.version import __version__
 
 if TYPE_CHECKING:
-  from tf_cdops import flags
-  from tf_cdops.algorithms.registry import all_reduce_algorithms
-  from tf_cdops.algorithms.registry import register_all_reduce
-  from tf_cdops.all_reducing import all_reduce
+  from tf_cdops.base.topology import Topology
+  from tf_cdops.cli import flags
   from tf_cdops.cluster import LocalCluster
   from tf_cdops.cluster import multi_worker_strategy
   from tf_cdops.cross_device_ops import AllReduceCrossDeviceOps
   from tf_cdops.cross_device_ops import MultiWorkerAllReduce
   from tf_cdops.cross_device_ops import NcclAllReduce
   from tf_cdops.cross_device_ops import ReductionToOneDevice
+  from tf_cdops.execution.all_reducing import all_reduce
   from tf_cdops.explaining import explain
-  from tf_cdops.planning import parse_all_reduce_spec
-  from tf_cdops.spec import AllReduceSpecTuple
-  from tf_cdops.topology import Topology
+  from tf_cdops.planning.planner import parse_all_reduce_spec
+  from tf_cdops.planning.spec import AllReduceSpecTuple
+  from tf_cdops.registry import all_reduce_algorithms
+  from tf_cdops.registry import register_all_reduce
 
 __all__ = [
     "AllReduceCrossDeviceOps",
@@ -38,6 +39,7 @@ __all__ = [
     "__version__",
     "all_reduce",
     "all_reduce_algorithms",
+    "errors",
     "explain",
     "flags",
     "multi_worker_strategy",
@@ -45,29 +47,30 @@ __all__ = [
     "register_all_reduce",
 ]
 
+_MODULES = {"cluster": "tf_cdops.cluster", "flags": "tf_cdops.cli.flags"}
 # Public name -> the module that has it.
 _HOMES = {
     "AllReduceCrossDeviceOps": "tf_cdops.cross_device_ops",
-    "AllReduceSpecTuple": "tf_cdops.spec",
+    "AllReduceSpecTuple": "tf_cdops.planning.spec",
     "LocalCluster": "tf_cdops.cluster",
     "MultiWorkerAllReduce": "tf_cdops.cross_device_ops",
     "NcclAllReduce": "tf_cdops.cross_device_ops",
     "ReductionToOneDevice": "tf_cdops.cross_device_ops",
-    "Topology": "tf_cdops.topology",
-    "all_reduce": "tf_cdops.all_reducing",
-    "all_reduce_algorithms": "tf_cdops.algorithms.registry",
+    "Topology": "tf_cdops.base.topology",
+    "all_reduce": "tf_cdops.execution.all_reducing",
+    "all_reduce_algorithms": "tf_cdops.registry",
     "explain": "tf_cdops.explaining",
     "multi_worker_strategy": "tf_cdops.cluster",
-    "parse_all_reduce_spec": "tf_cdops.planning",
-    "register_all_reduce": "tf_cdops.algorithms.registry",
+    "parse_all_reduce_spec": "tf_cdops.planning.planner",
+    "register_all_reduce": "tf_cdops.registry",
 }
 
 _requirements.check_tensorflow()
 
 
 def __getattr__(name: str) -> object:
-  if name in ("cluster", "flags"):
-    return importlib.import_module(f"tf_cdops.{name}")
+  if name in _MODULES:
+    return importlib.import_module(_MODULES[name])
   if name not in _HOMES:
     raise _tensorflow_1.missing(__name__, name)
   value = getattr(importlib.import_module(_HOMES[name]), name)

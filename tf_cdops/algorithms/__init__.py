@@ -1,7 +1,7 @@
-"""All-reduce algorithms, one a file; importing this registers ours."""
+"""The all-reduce algorithms, one per file; importing this registers them."""
 
-from tf_cdops.algorithms import native  # noqa: F401
-from tf_cdops.algorithms import rechd  # noqa: F401
-from tf_cdops.algorithms import shuffle  # noqa: F401
-from tf_cdops.algorithms import tree  # noqa: F401
-from tf_cdops.algorithms import xring  # noqa: F401
+import importlib
+import pkgutil
+
+for _module in pkgutil.iter_modules(__path__):
+  importlib.import_module(f"{__name__}.{_module.name}")

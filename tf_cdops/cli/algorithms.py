@@ -1,23 +1,25 @@
 """Lists the all-reduce algorithms: what each does, needs and costs.
 
 Any two make a pair: "xring/ps" runs xring inside each worker and ps across
-workers. For p devices and a tensor of n bytes the table gives the steps, one
-after the other, and what a device sends. Algorithms of your own are listed
-too, with what a trace of 8 devices counts if they give no formula.
+workers. The table gives, for 2, 8 and 64 devices of one worker, the steps on
+the critical path, and the most that any device sends, as a multiple of the
+tensor's bytes. Algorithms of your own are listed too.
 """
 
 import argparse
 
-from tf_cdops import errors
-from tf_cdops import topology
-from tf_cdops.algorithms import proof
-from tf_cdops.algorithms import registry
+from tf_cdops import registry
+from tf_cdops.base import errors
+from tf_cdops.base import topology
 from tf_cdops.cli import output
+from tf_cdops.cost import usage
 from tf_cdops.explaining import text_table
 
 NAME = "algorithms"
-_TRACED = 8
-_COLUMNS = ("algorithm", "what it does", "steps", "a device sends", "needs")
+_DEVICES = (2, 8, 64)
+_LENGTH = 6720  # Cut evenly by each of them.
+_COLUMNS = ("algorithm", "what it does", "steps on 2, 8, 64",
+            "busiest sends", "needs")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
   elif args.markdown:
     print(markdown())
   else:
-    output.table("All-reduce algorithms, for p devices and n bytes", _COLUMNS,
+    output.table("All-reduce algorithms on 2, 8 and 64 devices", _COLUMNS,
                  map(_row, known), wrap=output.width())
   return 0
 
@@ -48,21 +50,15 @@ def markdown() -> str:
 
 
 def _row(algorithm: registry.Algorithm) -> tuple[str, ...]:
-  steps, sends = algorithm.steps_formula, algorithm.bytes_formula
-  if not steps or not sends:
-    traced = _trace(algorithm)
-    steps, sends = steps or traced[0], sends or traced[1]
+  steps, sends = [], []
+  for devices in _DEVICES:
+    try:
+      used = usage.whole(algorithm, topology.Topology.grid(1, devices), _LENGTH)
+    except errors.ProofError:  # It is wrong: nothing can be said of it.
+      return algorithm.name, algorithm.description, "—", "—", algorithm.needs
+    steps.append(str(used.steps))
+    sends.append(f"{used.device_bytes[0].max() / _LENGTH:.3g}")
   needs = "" if algorithm.needs == "any devices" else algorithm.needs
-  return algorithm.name, algorithm.description, steps, sends, needs
-
-
-def _trace(algorithm: registry.Algorithm) -> tuple[str, str]:
-  """What a trace counts, for those that give no formula."""
-  length = 840  # Cut evenly by any number up to 8.
-  try:
-    cost = proof.prove(
-        algorithm, topology.Topology.grid(1, _TRACED), length).cost
-  except errors.ProofError:
-    return "—", "—"
-  return (f"{cost.steps} if p = {_TRACED}",
-          f"up to {(cost.busiest or 0) / length:.3g}n if p = {_TRACED}")
+  modelled = " (modelled)" if algorithm.modelled else ""
+  return (algorithm.name, algorithm.description, ", ".join(steps),
+          ", ".join(sends) + modelled, needs)

@@ -4,8 +4,8 @@ import argparse
 import dataclasses
 from collections.abc import Sequence
 
-from tf_cdops import topology as topology_lib
-from tf_cdops.explaining import cost
+from tf_cdops import cost
+from tf_cdops.base import topology as topology_lib
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,7 +32,7 @@ def of(args: argparse.Namespace,
        topology: topology_lib.Topology) -> tuple[Assumption, ...]:
   """Returns what is assumed, the devices first."""
   kind, = topology.device_types
-  several, common = len(topology.workers) > 1, cost.Network.of(topology)
+  several, common = len(topology.workers) > 1, cost.Network.common(topology)
   found = [_devices(args, kind, len(topology.workers[0]))]
   if args.inside is None:
     found.append(_link(args, "inside", common.inside, f"{kind}s",

@@ -19,19 +19,19 @@ import argparse
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from tf_cdops import errors
-from tf_cdops import planning
-from tf_cdops import spec as spec_lib
+from tf_cdops.base import errors
 from tf_cdops.cli import bench_plot
 from tf_cdops.cli import bench_report
 from tf_cdops.cli import loads
 from tf_cdops.cli import output
 from tf_cdops.cli import site_flags
+from tf_cdops.planning import planner
+from tf_cdops.planning import spec as spec_lib
 
 if TYPE_CHECKING:
-  from tf_cdops.measuring import contenders as contenders_lib
-  from tf_cdops.measuring import exact_inputs
-  from tf_cdops.measuring import sites
+  from tf_cdops.cli.measuring import contenders as contenders_lib
+  from tf_cdops.cli.measuring import exact_inputs
+  from tf_cdops.cli.measuring import sites
 
 NAME = "bench"
 # Those of them that the devices can run.
@@ -96,7 +96,7 @@ def _check(args: argparse.Namespace) -> list[str]:
   given = _DEFAULT_SPECS if args.specs is None else args.specs
   specs = [text.strip() for text in given.split(",") if text.strip()]
   for text in specs:
-    planning.parse_all_reduce_spec(text, "--specs")
+    planner.parse_all_reduce_spec(text, "--specs")
   if not specs and not args.tensorflow:
     raise errors.InputError(
         f"`--specs` ({args.specs!r}) must name something to measure, such as "
@@ -127,16 +127,16 @@ def _sweep(args: argparse.Namespace) -> list[loads.Load]:
   while least <= most:
     elements = least // loads.DTYPES[dtype]
     swept.append(loads.Load(spec_lib.format_bytes(least),
-                            (planning.TensorSize.of((elements,), dtype),)))
+                            (planner.TensorSize.of((elements,), dtype),)))
     least *= factor
   return swept
 
 
 def _measure(args: argparse.Namespace, site: "sites.Site", specs: list[str],
              outcome: bench_report.Outcome) -> None:
-  from tf_cdops.measuring import contenders
-  from tf_cdops.measuring import exact_inputs
-  from tf_cdops.measuring import memory
+  from tf_cdops.cli.measuring import contenders
+  from tf_cdops.cli.measuring import exact_inputs
+  from tf_cdops.cli.measuring import memory
   wanted = [loads.from_args(args)] if loads.given(args) else _sweep(args)
   largest = max(wanted, key=lambda load: load.num_bytes)
   memory.check_fits(largest.num_bytes, len(site.devices), largest.name)
@@ -155,7 +155,7 @@ def _measure(args: argparse.Namespace, site: "sites.Site", specs: list[str],
 def _runnable(specs: list[str], wanted: list[loads.Load], site: "sites.Site",
               drop: bool) -> list[str]:
   """Returns the specs that the devices can run; raises unless it may drop."""
-  from tf_cdops.measuring import contenders
+  from tf_cdops.cli.measuring import contenders
   kept = []
   for text in specs:
     try:
@@ -173,8 +173,8 @@ def _compare(args: argparse.Namespace,
              inputs: "exact_inputs.Inputs", outcome: bench_report.Outcome,
              advance: Callable[..., None]) -> None:
   """Measures all contenders on one load."""
-  from tf_cdops.measuring import comparison
-  from tf_cdops.measuring import steps
+  from tf_cdops.cli.measuring import comparison
+  from tf_cdops.cli.measuring import steps
   compared = comparison.Comparison(inputs)
   try:
     for contender in field:

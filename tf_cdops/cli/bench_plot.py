@@ -5,11 +5,11 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tf_cdops import errors
-from tf_cdops import spec as spec_lib
+from tf_cdops.base import errors
+from tf_cdops.planning import spec as spec_lib
 
 if TYPE_CHECKING:
-  from tf_cdops.measuring import results as results_lib
+  from tf_cdops.cli.measuring import results as results_lib
 
 _FORMATS = (".pdf", ".png", ".svg")
 # Okabe and Ito's palette, which colour-blind readers can tell apart.
@@ -107,7 +107,7 @@ def _label(name: str, results: "Sequence[results_lib.Result]") -> str:
 
 def _styles(by_contender: _ByContender) -> dict[str, dict[str, Any]]:
   """Colours and solid lines for ours, greys and dashes for others."""
-  from tf_cdops.measuring import steps
+  from tf_cdops.cli.measuring import steps
   ours, theirs = itertools.count(), itertools.count()
   styles: dict[str, dict[str, Any]] = {}
   for name, results in by_contender.items():

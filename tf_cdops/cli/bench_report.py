@@ -5,14 +5,14 @@ import dataclasses
 import sys
 from typing import TYPE_CHECKING
 
-from tf_cdops import spec as spec_lib
-from tf_cdops import version
+from tf_cdops.base import version
 from tf_cdops.cli import bench_plot
 from tf_cdops.cli import output
+from tf_cdops.planning import spec as spec_lib
 
 if TYPE_CHECKING:
-  from tf_cdops.measuring import results as results_lib
-  from tf_cdops.measuring import sites
+  from tf_cdops.cli.measuring import results as results_lib
+  from tf_cdops.cli.measuring import sites
 
 _COLUMNS = ("size: count, type", ">min ms", ">p50 ms", ">p99 ms",
             ">algbw GB/s", ">busbw GB/s", ">#wrong")
@@ -57,7 +57,7 @@ def report(args: argparse.Namespace, site: "sites.Site",
 
 def _rows(results: "list[results_lib.Result]") -> list[list[str]]:
   """Returns a row for each load, and below it one for each contender."""
-  from tf_cdops.measuring import steps
+  from tf_cdops.cli.measuring import steps
   rows, last = [], None
   for result in results:
     load = (f"{spec_lib.format_bytes(result.num_bytes)}: "

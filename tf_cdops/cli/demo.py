@@ -9,10 +9,10 @@ import argparse
 import dataclasses
 from typing import Any
 
-from tf_cdops import errors
-from tf_cdops import planning
+from tf_cdops.base import errors
 from tf_cdops.cli import isolation
 from tf_cdops.cli import output
+from tf_cdops.planning import planner
 
 NAME = "demo"
 _MAX_DEVICES = 16
@@ -36,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
   for name, least, most in (("devices", 1, _MAX_DEVICES),
                             ("workers", 0, _MAX_DEVICES), ("epochs", 1, 1000)):
     errors.check_whole_number(f"--{name}", getattr(args, name), least, most)
-  planning.parse_all_reduce_spec(args.all_reduce_spec)
+  planner.parse_all_reduce_spec(args.all_reduce_spec)
   if args.workers:
     isolation.enter_private_network()  # If it can't, LocalCluster warns.
   from tf_cdops.cli import digits  # Loads TensorFlow.

@@ -11,7 +11,7 @@ algorithms are tried without it.
 
 import argparse
 
-from tf_cdops import errors
+from tf_cdops.base import errors
 from tf_cdops.cli import output
 from tf_cdops.cli import site_flags
 from tf_cdops.cli import trial_process

@@ -22,18 +22,19 @@ import dataclasses
 import re
 import textwrap
 
-from tf_cdops import errors
+from tf_cdops import cost
 from tf_cdops import explaining
-from tf_cdops import planning
-from tf_cdops import spec
-from tf_cdops import topology as topology_lib
+from tf_cdops.base import errors
+from tf_cdops.base import topology as topology_lib
 from tf_cdops.cli import assumptions
 from tf_cdops.cli import loads
 from tf_cdops.cli import output
 from tf_cdops.cli import schedule
 from tf_cdops.cli.page import writing
-from tf_cdops.explaining import cost
+from tf_cdops.cost import network as network_lib
 from tf_cdops.explaining import wording
+from tf_cdops.planning import planner
+from tf_cdops.planning import spec
 
 NAME = "explain"
 # Beyond these, a number was mistyped.
@@ -88,8 +89,8 @@ def run(args: argparse.Namespace) -> int:
   if args.html is not None:
     output.check_writable(args.html, "--html")
   _check_numbers(args)
-  parsed = planning.parse_all_reduce_spec(args.all_reduce_spec,
-                                          "--all_reduce_spec")
+  parsed = planner.parse_all_reduce_spec(args.all_reduce_spec,
+                                         "--all_reduce_spec")
   packing = _packing(args, parsed)
   topology = _topology(args)
   network = _network(args, topology)
@@ -144,7 +145,7 @@ def _check_numbers(args: argparse.Namespace) -> None:
 
 
 def _packing(args: argparse.Namespace,
-             parsed: spec.AllReduceSpec) -> planning.Packing | None:
+             parsed: spec.AllReduceSpec) -> planner.Packing | None:
   """Returns what flags say of packing; None to leave it to the spec."""
   small, group = args.agg_small_grads_max_bytes, args.agg_small_grads_max_group
   if small is None and args.num_packs is None:
@@ -162,8 +163,8 @@ def _packing(args: argparse.Namespace,
     raise errors.InputError(
         f"`--agg_small_grads_max_group` ({group}) must come with "
         "--agg_small_grads_max_bytes, which says what is grouped; give both.")
-  return planning.Packing(args.num_packs or 0, num_bytes,
-                          10 if group is None else group)
+  return planner.Packing(args.num_packs or 0, num_bytes,
+                         10 if group is None else group)
 
 
 def _topology(args: argparse.Namespace) -> topology_lib.Topology:
@@ -184,13 +185,13 @@ def _topology(args: argparse.Namespace) -> topology_lib.Topology:
 
 def _network(args: argparse.Namespace,
              topology: topology_lib.Topology) -> cost.Network:
-  several, network = len(topology.workers) > 1, cost.Network.of(topology)
+  several, network = len(topology.workers) > 1, cost.Network.common(topology)
   if args.inside is not None:
     network = dataclasses.replace(
-        network, inside=cost.preset(args.inside, "--inside"))
+        network, inside=network_lib.preset(args.inside, "--inside"))
   if args.across is not None:
     network = dataclasses.replace(
-        network, across=cost.preset(args.across, "--across"))
+        network, across=network_lib.preset(args.across, "--across"))
     if not several:
       raise errors.InputError(
           f"`--across` ({args.across!r}) must come with several --workers: one "
@@ -221,7 +222,7 @@ def _quantity(given: str, flag: str, units: dict[str, float],
 
 
 def _bucket(args: argparse.Namespace,
-            explanation: explaining.Explanation) -> planning.Bucket:
+            explanation: explaining.Explanation) -> planner.Bucket:
   buckets, number = explanation.plan.buckets, args.bucket or 0
   if not 0 <= number < len(buckets):
     rule = (f"one of the plan's {len(buckets):,}: from 0 to "

@@ -7,14 +7,13 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from tf_cdops import errors
-from tf_cdops import planning
-from tf_cdops import spec
-from tf_cdops.explaining import plan_costs
+from tf_cdops.base import errors
+from tf_cdops.planning import planner
+from tf_cdops.planning import spec
 
 DEFAULT_SIZES = "500x1k,4x16m"
 # Bytes an element, of the types that gradients have.
-DTYPES = {name: planning.ITEMSIZES[name] for name in (
+DTYPES = {name: planner.ITEMSIZES[name] for name in (
     "float16", "bfloat16", "float32", "float64", "int32", "int64",
     "complex64", "complex128")}
 # More than any model has; beyond it a number was mistyped.
@@ -28,12 +27,12 @@ class Load:
   """The tensors that are reduced together, and what to call them."""
 
   name: str
-  sizes: tuple[planning.TensorSize, ...]
+  sizes: tuple[planner.TensorSize, ...]
 
   @property
   def num_bytes(self) -> int:
     """The bytes of all tensors, on one replica."""
-    return planning.total_bytes(self.sizes)
+    return planner.total_bytes(self.sizes)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -76,7 +75,7 @@ def from_args(args: argparse.Namespace,
 
 def parse_sizes(text: str, dtype: str = "float32") -> Load:
   """Returns a load from "500x1k,4x16m": counts and bytes."""
-  sizes: list[planning.TensorSize] = []
+  sizes: list[planner.TensorSize] = []
   for item in text.split(","):
     match = _ITEM.fullmatch(item.strip())
     if not match:
@@ -84,7 +83,7 @@ def parse_sizes(text: str, dtype: str = "float32") -> Load:
           f"`--sizes` ({text!r}) must be counts and bytes such as "
           f"{DEFAULT_SIZES}, and {item!r} isn't: both are whole numbers, and "
           "bytes may end in k, m or g, up to "
-          f"{spec.format_bytes(plan_costs.MOST_BYTES)}.")
+          f"{spec.format_bytes(planner.MOST_BYTES)}.")
     count = int(match["count"] or 1)
     num_bytes = spec.parse_bytes(match["bytes"], "--sizes")
     if not 1 <= count <= _MAX_TENSORS - len(sizes):
@@ -92,17 +91,17 @@ def parse_sizes(text: str, dtype: str = "float32") -> Load:
           f"`--sizes` ({text!r}) must be at least 1 and at most "
           f"{_MAX_TENSORS:,} tensors in all.")
     elements = _elements(num_bytes, dtype, text, item)
-    sizes += [planning.TensorSize.of((elements,), dtype)] * count
+    sizes += [planner.TensorSize.of((elements,), dtype)] * count
   return Load(text, tuple(sizes))
 
 
 def _elements(num_bytes: int, dtype: str, text: str, item: str) -> int:
   elements, rest = divmod(num_bytes, DTYPES[dtype])
-  if rest or not 1 <= num_bytes <= plan_costs.MOST_BYTES:
+  if rest or not 1 <= num_bytes <= planner.MOST_BYTES:
     raise errors.InputError(
         f"`--sizes` ({text!r}): the bytes of {item!r} must be a multiple of "
         f"{DTYPES[dtype]}, the size of a {dtype}, and from {DTYPES[dtype]} to "
-        f"{spec.format_bytes(plan_costs.MOST_BYTES)}.")
+        f"{spec.format_bytes(planner.MOST_BYTES)}.")
   return elements
 
 
@@ -116,7 +115,7 @@ def _of_variables(name: str, variables: Iterable[Any],
       raise errors.InputError(
           f"the model ({name}) must have variables of a known type, and one is "
           f"of {own}; give a --dtype.")
-    sizes.append(planning.TensorSize.of(tuple(variable.shape), dtype or own))
+    sizes.append(planner.TensorSize.of(tuple(variable.shape), dtype or own))
   if not sizes:
     raise errors.InputError(
         f"the model ({name}) must have trainable variables, and has none.")

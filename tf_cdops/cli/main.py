@@ -11,8 +11,8 @@ from typing import NoReturn
 
 from absl.flags import argparse_flags
 
-from tf_cdops import errors
-from tf_cdops import version
+from tf_cdops.base import errors
+from tf_cdops.base import version
 from tf_cdops.cli import algorithms
 from tf_cdops.cli import bench
 from tf_cdops.cli import demo

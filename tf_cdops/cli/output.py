@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from tf_cdops import errors
+from tf_cdops.base import errors
 
 # Wider than any table: output that goes to a file or a pipe isn't cut.
 _UNCUT = 10_000

@@ -5,12 +5,12 @@ import dataclasses
 import textwrap
 from collections.abc import Iterable
 
-from tf_cdops import device_names
-from tf_cdops import planning
-from tf_cdops import topology as topology_lib
-from tf_cdops.algorithms import hierarchical
-from tf_cdops.algorithms import proof
+from tf_cdops import registry
+from tf_cdops.base import device_names
+from tf_cdops.base import topology as topology_lib
 from tf_cdops.fabric import tracing
+from tf_cdops.planning import planner
+from tf_cdops.registry import proof
 
 MOST_DEVICES = 16
 _MOST_SHARDS = 4
@@ -83,7 +83,7 @@ class Schedule:
   stands_in: bool
 
 
-def of(bucket: planning.Bucket, topology: topology_lib.Topology) -> Schedule:
+def of(bucket: planner.Bucket, topology: topology_lib.Topology) -> Schedule:
   """Proves a bucket's algorithm and returns its steps.
 
   The vector is as short as can be, so that each part of it is one element.
@@ -92,8 +92,8 @@ def of(bucket: planning.Bucket, topology: topology_lib.Topology) -> Schedule:
   small = _small(topology)
   shards = min(bucket.shards, _MOST_SHARDS)
   parts = len(small.devices) * shards
-  trace = proof.prove(hierarchical.find(bucket.algorithm), small, parts,
-                      shards, bucket.turn)
+  algorithm = registry.sharded(registry.lookup(bucket.algorithm), shards)
+  trace = proof.prove(algorithm, small, parts, bucket.rotation)
   return _Reader(small, trace).read(
       bucket.algorithm, shards, small != topology or shards != bucket.shards)
 

@@ -5,11 +5,11 @@ import contextlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from tf_cdops import errors
+from tf_cdops.base import errors
 from tf_cdops.cli import isolation
 
 if TYPE_CHECKING:
-  from tf_cdops.measuring import sites
+  from tf_cdops.cli.measuring import sites
 
 _MAX_DEVICES = 64
 _DEFAULT_CPUS = 4
@@ -51,7 +51,7 @@ def opened(args: argparse.Namespace) -> Iterator["sites.Site"]:
   if args.workers:
     isolation.enter_private_network()  # If it can't, LocalCluster warns.
   import tensorflow as tf
-  from tf_cdops.measuring import sites
+  from tf_cdops.cli.measuring import sites
   tf.get_logger().setLevel("ERROR")
   if args.workers:
     with sites.local_cluster(args.workers, args.devices or 1) as site:

@@ -5,7 +5,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from tf_cdops import errors
+from tf_cdops.base import errors
 
 
 @dataclasses.dataclass(frozen=True)

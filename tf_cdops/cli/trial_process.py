@@ -5,7 +5,7 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from tf_cdops import errors
+from tf_cdops.base import errors
 from tf_cdops.cli import child_process
 
 WORKS, CANT, WRONG, FAILED, HUNG = ("works", "can't", "WRONG", "FAILED", "HUNG")

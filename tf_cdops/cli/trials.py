@@ -13,8 +13,8 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from tf_cdops import errors
-from tf_cdops import version
+from tf_cdops.base import errors
+from tf_cdops.base import version
 from tf_cdops.cli import loads
 from tf_cdops.cli import output
 from tf_cdops.cli import quiet_start
@@ -23,8 +23,8 @@ from tf_cdops.cli import tf_config
 from tf_cdops.cli import trial_process
 
 if TYPE_CHECKING:
-  from tf_cdops.algorithms import registry
-  from tf_cdops.measuring import sites
+  from tf_cdops import registry
+  from tf_cdops.cli.measuring import sites
 
 # Lengths that no number of devices divides, and one that is less than it.
 _SIZES = "1x4004,1x4"
@@ -52,7 +52,7 @@ def main() -> None:
 
 
 def _try_all(site: "sites.Site", skip: list[str]) -> None:
-  from tf_cdops.algorithms import registry
+  from tf_cdops import registry
   for algorithm in registry.all_reduce_algorithms():
     if algorithm.name not in skip:
       _report(trying=algorithm.name)
@@ -62,13 +62,13 @@ def _try_all(site: "sites.Site", skip: list[str]) -> None:
 def _try(algorithm: "registry.Algorithm",
          site: "sites.Site") -> trial_process.Trial:
   """Sums two tensors by one algorithm, and compares with the exact sums."""
-  from tf_cdops import execution
-  from tf_cdops.algorithms import requirements
-  from tf_cdops.measuring import contenders
-  from tf_cdops.measuring import exact_inputs
-  from tf_cdops.measuring import steps
+  from tf_cdops.cli.measuring import contenders
+  from tf_cdops.cli.measuring import exact_inputs
+  from tf_cdops.cli.measuring import steps
+  from tf_cdops.execution import executor
+  from tf_cdops.registry import requirements
   name = algorithm.name
-  reason = requirements.unmet(algorithm, site.topology, execution.machine())
+  reason = requirements.unmet(algorithm, site.topology, executor.machine())
   if reason:
     return trial_process.Trial(name, trial_process.CANT, reason)
   try:
@@ -92,15 +92,15 @@ def _try(algorithm: "registry.Algorithm",
 def _facts() -> dict[str, str]:
   """Returns what there is to know beside the algorithms, by label."""
   import tensorflow as tf
-  from tf_cdops import _tf_compat
-  from tf_cdops import devices
+  from tf_cdops.base import tf_compat
+  from tf_cdops.execution import devices
   build = tf.sysconfig.get_build_info()
   cuda = (f"CUDA {build.get('cuda_version', '?')}"
           if build.get("is_cuda_build") else
           "no CUDA (for GPUs: pip install 'tf-cdops[and-cuda]')")
   physical = tf.config.list_physical_devices()
   logical = tf.config.list_logical_devices()
-  nccl = _tf_compat.has_kernel("NcclAllReduce", "GPU")
+  nccl = tf_compat.has_kernel("NcclAllReduce", "GPU")
   return {
       "tf_cdops": version.__version__,
       "Python": f"{platform.python_version()} on {platform.platform()}",

@@ -20,17 +20,18 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from tf_cdops import errors
-from tf_cdops import spec as spec_lib
-from tf_cdops import tuning
-from tf_cdops import version
+from tf_cdops.base import errors
+from tf_cdops.base import version
 from tf_cdops.cli import loads
 from tf_cdops.cli import output
 from tf_cdops.cli import site_flags
+from tf_cdops.cli.measuring import tuning
+from tf_cdops.planning import planner
+from tf_cdops.planning import spec as spec_lib
 
 if TYPE_CHECKING:
-  from tf_cdops.measuring import sites
-  from tf_cdops.measuring import tuner
+  from tf_cdops.cli.measuring import sites
+  from tf_cdops.cli.measuring import tuner
 
 NAME = "tune"
 _LEAST_BUDGET = 5.0
@@ -86,14 +87,14 @@ def _parse_budget(text: str) -> float:
 
 def _tune(site: "sites.Site", load: loads.Load,
           budget: float) -> "tuner.Outcome":
-  from tf_cdops.measuring import memory
-  from tf_cdops.measuring import tuner
+  from tf_cdops.cli.measuring import memory
+  from tf_cdops.cli.measuring import tuner
   memory.check_fits(load.num_bytes, len(site.devices), load.name)
   started = time.monotonic()
   with output.progress("tuning", round(budget)) as advance:
     shown = 0.0
 
-    def show(candidate: tuning.Candidate) -> None:
+    def show(candidate: planner.Choice) -> None:
       nonlocal shown
       now = time.monotonic() - started
       advance(now - shown, description=f"trying {candidate}")
@@ -178,13 +179,13 @@ def _surely(verdict: tuning.Verdict) -> str:
   return f"surely {verdict.low:.2f} to {verdict.high:.2f}"
 
 
-def _flags(choice: tuning.Choice) -> str:
+def _flags(choice: tuning.Setting) -> str:
   """Returns a choice as the flags of tf_cdops.flags."""
   packing = choice.packing.arguments() if choice.packing.wanted else {}
   return " ".join([f"--all_reduce_spec={choice.spec}", *(
       f"--{name}={value}" for name, value in packing.items() if value)])
 
 
-def _ranked(times: Mapping[tuning.Candidate, float]
-            ) -> list[tuple[tuning.Candidate, float]]:
+def _ranked(times: Mapping[planner.Choice, float]
+            ) -> list[tuple[planner.Choice, float]]:
   return sorted(times.items(), key=lambda item: item[1])

@@ -8,7 +8,7 @@ import argparse
 import os
 import sys
 
-from tf_cdops import errors
+from tf_cdops.base import errors
 
 NAME = "worker"
 

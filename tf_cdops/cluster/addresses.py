@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from tf_cdops import errors
+from tf_cdops.base import errors
 
 # Jobs whose tasks hold replicas; a cluster's others (ps, evaluator) don't.
 WORKER_JOBS = ("chief", "worker")

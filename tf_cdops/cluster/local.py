@@ -10,7 +10,7 @@ from typing import Any
 
 from absl import logging
 
-from tf_cdops import errors
+from tf_cdops.base import errors
 from tf_cdops.cluster import addresses
 from tf_cdops.cluster import interfaces
 from tf_cdops.cluster import probing

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent import futures
 
-from tf_cdops import errors
+from tf_cdops.base import errors
 from tf_cdops.cluster import addresses
 
 # The client's half of an HTTP/2 connection's start: preface, empty settings.

@@ -11,7 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf_cdops import errors
+from tf_cdops.base import errors
 from tf_cdops.cluster import addresses
 
 _PR_SET_PDEATHSIG = 1

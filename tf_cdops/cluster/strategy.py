@@ -4,10 +4,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf_cdops import _tf_compat
 from tf_cdops import cross_device_ops as cross_device_ops_lib
-from tf_cdops import device_names
-from tf_cdops import errors
+from tf_cdops.base import device_names
+from tf_cdops.base import errors
+from tf_cdops.base import tf_compat
 from tf_cdops.cluster import addresses
 from tf_cdops.cluster import connecting
 from tf_cdops.cluster import worker_devices
@@ -58,7 +58,7 @@ def multi_worker_strategy(
   devices = [name for names in by_worker for name in names]
   ops = (cross_device_ops_lib.MultiWorkerAllReduce(all_reduce_spec="auto")
          if cross_device_ops is None else cross_device_ops)
-  return _tf_compat.mirrored_strategy_over(
+  return tf_compat.mirrored_strategy_over(
       devices, ops, by_worker if input_per_worker else None)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf_cdops import errors
+from tf_cdops.base import errors
 from tf_cdops.cluster import addresses
 from tf_cdops.cluster import keras_calls
 from tf_cdops.cluster import probing

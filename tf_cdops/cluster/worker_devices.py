@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tf_cdops import errors
+from tf_cdops.base import errors
 
 
 @dataclasses.dataclass(frozen=True)

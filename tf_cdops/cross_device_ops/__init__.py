@@ -1,6 +1,6 @@
 """The classes that a tf.distribute.MirroredStrategy takes."""
 
-from tf_cdops import _tensorflow_1
+from tf_cdops.base import tensorflow_1
 from tf_cdops.cross_device_ops.all_reduce import AllReduceCrossDeviceOps
 from tf_cdops.cross_device_ops.multi_worker_all_reduce import (
     MultiWorkerAllReduce,
@@ -19,4 +19,4 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-  raise _tensorflow_1.missing(__name__, name)
+  raise tensorflow_1.missing(__name__, name)

@@ -8,17 +8,17 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf_cdops import _tf_compat
-from tf_cdops import device_names
-from tf_cdops import devices as devices_lib
-from tf_cdops import errors
-from tf_cdops import execution
-from tf_cdops import inputs
-from tf_cdops import planning
-from tf_cdops import sparse as sparse_lib
-from tf_cdops import topology as topology_lib
+from tf_cdops.base import device_names
+from tf_cdops.base import errors
+from tf_cdops.base import tf_compat
+from tf_cdops.base import topology as topology_lib
 from tf_cdops.cross_device_ops import base
 from tf_cdops.cross_device_ops import reduction_to_one_device
+from tf_cdops.execution import devices as devices_lib
+from tf_cdops.execution import executor
+from tf_cdops.execution import inputs
+from tf_cdops.execution import sparse as sparse_lib
+from tf_cdops.planning import planner
 
 
 class AllReduceCrossDeviceOps(base.CheckedCrossDeviceOps):
@@ -68,9 +68,9 @@ class AllReduceCrossDeviceOps(base.CheckedCrossDeviceOps):
       ValueError: for a wrong spec, a negative number, or an unknown `sparse`.
     """
     super().__init__()
-    self._spec = planning.parse_all_reduce_spec(all_reduce_alg,
-                                                "all_reduce_alg")
-    self._packing = self._as_in_file(planning.Packing(
+    self._spec = planner.parse_all_reduce_spec(all_reduce_alg,
+                                               "all_reduce_alg")
+    self._packing = self._as_in_file(planner.Packing(
         errors.check_whole_number("num_packs", num_packs, 0),
         errors.check_whole_number("agg_small_grads_max_bytes",
                                   agg_small_grads_max_bytes, 0),
@@ -78,7 +78,7 @@ class AllReduceCrossDeviceOps(base.CheckedCrossDeviceOps):
                                   agg_small_grads_max_group, 0)))
     self._sparse = sparse_lib.check_mode(sparse)
     self._one_device = reduction_to_one_device.ReductionToOneDevice()
-    self._in_order = False
+    self._composed: tuple[executor.Composition, ...] = ()
 
   def __repr__(self) -> str:
     return f"{type(self).__name__}({', '.join(self._settings())})"
@@ -115,7 +115,7 @@ class AllReduceCrossDeviceOps(base.CheckedCrossDeviceOps):
         if not any(map(sparse_lib.is_sparse, values)):
           batches[topology][i] = values
           continue
-        result = _tf_compat.mirrored(execution.gather_slices(
+        result = tf_compat.mirrored(executor.gather_slices(
             values, topology.devices, reduce_op))
         how = "gathered"
       results[i] = self._checked(i, value, result, reduce_op, how)
@@ -124,7 +124,7 @@ class AllReduceCrossDeviceOps(base.CheckedCrossDeviceOps):
           reduce_op, topology, list(batch.values()), options)
       for i, (tensors, algorithm) in zip(batch, reduced, strict=True):
         results[i] = self._checked(
-            i, value_destination_pairs[i][0], _tf_compat.mirrored(tensors),
+            i, value_destination_pairs[i][0], tf_compat.mirrored(tensors),
             reduce_op, f"reduced by {algorithm!r}")
     return results
 
@@ -166,21 +166,21 @@ class AllReduceCrossDeviceOps(base.CheckedCrossDeviceOps):
     Returns:
       For each value its result likewise, and the algorithm that summed it.
     """
-    tensors = [list(map(execution.as_tensor, values, topology.devices))
+    tensors = [list(map(executor.as_tensor, values, topology.devices))
                for values in batch]
-    plan = execution.checked_plan(
+    plan = executor.checked_plan(
         tuple(map(inputs.size_of, tensors)), topology, self._spec,
         self._packing_for(options))
-    results = execution.all_reduce(plan, tensors, topology, reduce_op,
-                                   inputs.engine_options(options),
-                                   self._in_order)
+    results = executor.all_reduce(plan, tensors, topology, reduce_op,
+                                  inputs.engine_options(options),
+                                  self._composed)
     algorithms = {i: bucket.algorithm for bucket in plan.buckets
                   for i in bucket.tensors}
     return [(result, algorithms[i]) for i, result in enumerate(results)]
 
-  def _as_in_file(self, given: planning.Packing) -> planning.Packing:
+  def _as_in_file(self, given: planner.Packing) -> planner.Packing:
     """Returns the packing of the spec's file, unless another was given."""
-    measured, default = self._spec.packing, planning.Packing()
+    measured, default = self._spec.packing, planner.Packing()
     if measured is None or given.small_max_bytes or (
         given.num_packs != self._DEFAULT_PACKS):
       return given
@@ -188,7 +188,7 @@ class AllReduceCrossDeviceOps(base.CheckedCrossDeviceOps):
       return measured
     return dataclasses.replace(measured, small_max_group=given.small_max_group)
 
-  def _packing_for(self, options: Any) -> planning.Packing:
+  def _packing_for(self, options: Any) -> planner.Packing:
     cap = options.bytes_per_pack if options else 0
     return (dataclasses.replace(self._packing, cap=cap) if cap
             else self._packing)

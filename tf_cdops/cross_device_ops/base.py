@@ -4,10 +4,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf_cdops import _tensorflow_1
-from tf_cdops import _tf_compat
-from tf_cdops import execution
-from tf_cdops import inputs
+from tf_cdops.base import tensorflow_1
+from tf_cdops.base import tf_compat
+from tf_cdops.execution import executor
+from tf_cdops.execution import inputs
 
 # AutoGraph need not rewrite this package: tracing is quicker without.
 _as_it_is = tf.autograph.experimental.do_not_convert
@@ -22,7 +22,7 @@ class CheckedCrossDeviceOps(tf.distribute.CrossDeviceOps):
   """
 
   @_as_it_is
-  @_tensorflow_1.todays_keywords
+  @tensorflow_1.todays_keywords
   def reduce(self, reduce_op: Any, per_replica_value: Any, destinations: Any,
              options: Any = None) -> Any:
     """See `tf.distribute.CrossDeviceOps.reduce`."""
@@ -32,7 +32,7 @@ class CheckedCrossDeviceOps(tf.distribute.CrossDeviceOps):
     return super().reduce(reduce_op, value, destinations, options)
 
   @_as_it_is
-  @_tensorflow_1.todays_keywords
+  @tensorflow_1.todays_keywords
   def batch_reduce(self, reduce_op: Any, value_destination_pairs: Any,
                    options: Any = None) -> list[Any]:
     """See `tf.distribute.CrossDeviceOps.batch_reduce`; an empty batch is []."""
@@ -70,15 +70,15 @@ class CheckedCrossDeviceOps(tf.distribute.CrossDeviceOps):
 
   def broadcast_implementation(self, tensor: Any, destinations: Any) -> Any:
     devices = inputs.destination_devices(destinations)
-    return _tf_compat.mirrored(execution.copy_to(devices, tensor))
+    return tf_compat.mirrored(executor.copy_to(devices, tensor))
 
   def _gather_implementation(self, per_replica_value: Any, destinations: Any,
                              axis: Any, options: Any) -> Any:
     del options  # A gather is one concat; there is nothing to choose.
     devices = inputs.destination_devices(destinations)
-    joined = execution.concat_on(self._home(devices),
-                                 per_replica_value.values, axis)
-    return _tf_compat.mirrored(execution.copy_to(devices, joined))
+    joined = executor.concat_on(self._home(devices),
+                                per_replica_value.values, axis)
+    return tf_compat.mirrored(executor.copy_to(devices, joined))
 
   def _home(self, devices: tuple[str, ...]) -> str:
     """Returns which device does what is done on one device."""

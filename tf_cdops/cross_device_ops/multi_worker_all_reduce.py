@@ -9,17 +9,17 @@ from typing import Any
 from absl import logging
 import tensorflow as tf
 
-from tf_cdops import _tf_compat
-from tf_cdops import device_names
-from tf_cdops import devices as devices_lib
-from tf_cdops import errors
-from tf_cdops import planning
-from tf_cdops import self_checking
-from tf_cdops import topology as topology_lib
-from tf_cdops.algorithms import hierarchical
+from tf_cdops import registry
+from tf_cdops.base import device_names
+from tf_cdops.base import errors
+from tf_cdops.base import tf_compat
+from tf_cdops.base import topology as topology_lib
 from tf_cdops.cross_device_ops import all_reduce
 from tf_cdops.cross_device_ops import reduction_to_one_device
+from tf_cdops.execution import devices as devices_lib
+from tf_cdops.execution import self_checking
 from tf_cdops.fabric import tensorflow as tensorflow_fabric
+from tf_cdops.planning import planner
 
 
 class MultiWorkerAllReduce(all_reduce.AllReduceCrossDeviceOps):
@@ -73,7 +73,7 @@ class MultiWorkerAllReduce(all_reduce.AllReduceCrossDeviceOps):
     Raises:
       ValueError: for a wrong spec, device or number.
     """
-    super().__init__(planning.parse_all_reduce_spec(all_reduce_spec),
+    super().__init__(planner.parse_all_reduce_spec(all_reduce_spec),
                      num_packs, agg_small_grads_max_bytes,
                      agg_small_grads_max_group, sparse=sparse)
     self._worker_devices = _check_worker_devices(worker_devices)
@@ -92,7 +92,7 @@ class MultiWorkerAllReduce(all_reduce.AllReduceCrossDeviceOps):
     self._self_check = self_check
     if reproducible:
       self._check_in_order()
-      self._in_order = True
+      self._composed = (registry.in_order,)
       self._one_device = reduction_to_one_device.ReductionToOneDevice(
           accumulation_fn=tensorflow_fabric.sum_in_order)
 
@@ -102,16 +102,16 @@ class MultiWorkerAllReduce(all_reduce.AllReduceCrossDeviceOps):
     extra = {"worker_devices": self._worker_devices,
              "num_gpus_per_worker": self._num_gpus,
              "topology": self._declared,
-             "reproducible": self._in_order or None,
+             "reproducible": bool(self._composed) or None,
              "self_check": self._self_check or None}
     return settings + [f"{name}={value!r}" for name, value in extra.items()
                        if value is not None]
 
   def _check_in_order(self) -> None:
     if self._spec.is_auto:
-      self._spec = planning.parse_all_reduce_spec("ps")
+      self._spec = planner.parse_all_reduce_spec("ps")
     for line in self._spec:
-      if not hierarchical.find(line.alg).in_order:
+      if not registry.lookup(line.alg).in_order:
         raise errors.SpecError(
             f"`reproducible` (True) must have algorithms that sum in the order "
             f"of replicas, and {line.alg!r} in `all_reduce_spec` doesn't; use "
@@ -144,7 +144,7 @@ class MultiWorkerAllReduce(all_reduce.AllReduceCrossDeviceOps):
       return result
     parts = (result.values if isinstance(
         result, tf.distribute.DistributedValues) else (result,))
-    return _tf_compat.mirrored(self_checking.verified(
+    return tf_compat.mirrored(self_checking.verified(
         value.values, parts, reduce_op, f"tensor {position}", how))
 
 

@@ -4,11 +4,11 @@ import functools
 
 from absl import logging
 
-from tf_cdops import execution
-from tf_cdops import topology as topology_lib
-from tf_cdops.algorithms import hierarchical
-from tf_cdops.algorithms import requirements
+from tf_cdops import registry
+from tf_cdops.base import topology as topology_lib
 from tf_cdops.cross_device_ops import all_reduce
+from tf_cdops.execution import executor
+from tf_cdops.registry import requirements
 
 
 class NcclAllReduce(all_reduce.AllReduceCrossDeviceOps):
@@ -53,5 +53,5 @@ class NcclAllReduce(all_reduce.AllReduceCrossDeviceOps):
 @functools.lru_cache(maxsize=256)  # It is asked for every value of a batch.
 def _why_not(names: tuple[str, ...]) -> str | None:
   return requirements.unmet(
-      hierarchical.find("nccl"), topology_lib.Topology.from_devices(names),
-      execution.machine())
+      registry.lookup("nccl"), topology_lib.Topology.from_devices(names),
+      executor.machine())

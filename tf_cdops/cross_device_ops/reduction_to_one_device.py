@@ -5,12 +5,12 @@ from typing import Any
 from absl import logging
 import tensorflow as tf
 
-from tf_cdops import _tf_compat
-from tf_cdops import devices as devices_lib
-from tf_cdops import errors
-from tf_cdops import execution
-from tf_cdops import inputs
+from tf_cdops.base import errors
+from tf_cdops.base import tf_compat
 from tf_cdops.cross_device_ops import base
+from tf_cdops.execution import devices as devices_lib
+from tf_cdops.execution import executor
+from tf_cdops.execution import inputs
 
 
 class ReductionToOneDevice(base.CheckedCrossDeviceOps):
@@ -32,7 +32,7 @@ class ReductionToOneDevice(base.CheckedCrossDeviceOps):
   """
 
   def __init__(self, reduce_to_device: str | None = None,
-               accumulation_fn: execution.AccumulationFn | None = None):
+               accumulation_fn: executor.AccumulationFn | None = None):
     """Initializes with a device to reduce to and a way to accumulate.
 
     Args:
@@ -67,10 +67,10 @@ class ReductionToOneDevice(base.CheckedCrossDeviceOps):
     devices = inputs.destination_devices(destinations)
     home = self._home(devices)
     values = per_replica_value.values
-    result = execution.sum_on(home, values, self.accumulation_fn)
+    result = executor.sum_on(home, values, self.accumulation_fn)
     if reduce_op == tf.distribute.ReduceOp.MEAN:
-      result = execution.divide_on(home, result, len(values))
-    return _tf_compat.mirrored(execution.copy_to(devices, result))
+      result = executor.divide_on(home, result, len(values))
+    return tf_compat.mirrored(executor.copy_to(devices, result))
 
   def _home(self, devices: tuple[str, ...]) -> str:
     """Returns the device that sums, having said so once."""

@@ -7,17 +7,16 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from tf_cdops import auto_rules
-from tf_cdops import errors
-from tf_cdops import planning
-from tf_cdops import spec as spec_lib
-from tf_cdops import topology as topology_lib
-from tf_cdops.algorithms import hierarchical
-from tf_cdops.algorithms import registry
-from tf_cdops.algorithms import requirements
-from tf_cdops.explaining import cost
-from tf_cdops.explaining import plan_costs
+from tf_cdops import cost
+from tf_cdops import registry
+from tf_cdops.base import errors
+from tf_cdops.base import topology as topology_lib
+from tf_cdops.explaining import parts as parts_lib
 from tf_cdops.explaining import wording
+from tf_cdops.planning import auto_rules
+from tf_cdops.planning import planner
+from tf_cdops.planning import spec as spec_lib
+from tf_cdops.registry import requirements
 
 # Pairs of different algorithms that are compared, where they can run.
 _PAIRS = ("nccl/pscpu", "nccl/rechd", "nccl/xring", "xring/rechd")
@@ -44,12 +43,12 @@ class Explanation:
   spec: spec_lib.AllReduceSpec
   topology: topology_lib.Topology
   network: cost.Network
-  sizes: tuple[planning.TensorSize, ...]
-  plan: planning.Plan
-  parts: tuple[plan_costs.Part, ...]
-  total: plan_costs.Way
+  sizes: tuple[planner.TensorSize, ...]
+  plan: planner.Plan
+  parts: tuple[parts_lib.Part, ...]
+  total: parts_lib.SpecCost
   least: cost.Time
-  others: tuple[plan_costs.Way, ...]
+  others: tuple[parts_lib.SpecCost, ...]
   rules: tuple[auto_rules.Rule, ...]
 
   @property
@@ -73,14 +72,14 @@ class Explanation:
         "parts": [_timed(part) for part in self.parts],
         "total": _timed(self.total),
         "least_seconds": self.least.total,
-        "others": [_timed(way) for way in self.others],
+        "others": [_timed(other) for other in self.others],
         "auto_rules": [dataclasses.asdict(rule) for rule in self.rules],
     }
 
 
 def explain(spec: Any, topology: topology_lib.Topology,
             sizes: Iterable[Any], *,
-            packing: planning.Packing | None = None,
+            packing: planner.Packing | None = None,
             network: cost.Network | None = None) -> Explanation:
   """Says what a spec will do with tensors of some sizes on some devices.
 
@@ -106,7 +105,7 @@ def explain(spec: Any, topology: topology_lib.Topology,
   Raises:
     ValueError: if the spec is wrong, or can't run on these devices.
   """
-  parsed = planning.parse_all_reduce_spec(spec, "spec")
+  parsed = planner.parse_all_reduce_spec(spec, "spec")
   if not isinstance(topology, topology_lib.Topology):
     raise errors.InputError(
         f"`topology` ({topology!r}) must be a Topology; make one with "
@@ -114,44 +113,45 @@ def explain(spec: Any, topology: topology_lib.Topology,
   tensors = _tensors(sizes)
   if not parsed.is_auto:
     for line in parsed:
-      requirements.check(hierarchical.find(line.alg), topology,
-                         plan_costs.MACHINE)
-  costs = plan_costs.PlanCosts(
-      topology, network or cost.Network.of(topology), tensors, packing)
+      requirements.check(registry.lookup(line.alg), topology,
+                         parts_lib.MACHINE)
+  model = cost.Model(topology, network)
+  costs = parts_lib.PlanCosts(model, tensors, packing)
   plan = costs.plan(parsed)
   parts = costs.parts(plan, _reasons(parsed, topology, packing, tensors))
   return Explanation(
-      parsed, topology, costs.network, tensors, plan, parts,
-      costs.total(str(parsed), plan),
-      cost.least(topology, sum(part.num_bytes for part in parts),
-                 costs.network),
+      parsed, topology, model.network, tensors, plan, parts,
+      costs.spec_cost(str(parsed), plan),
+      cost.lower_bound(topology, sum(part.num_bytes for part in parts),
+                       model.network),
       _others(parsed, costs), auto_rules.RULES if parsed.is_auto else ())
 
 
 def _others(spec: spec_lib.AllReduceSpec,
-            costs: plan_costs.PlanCosts) -> tuple[plan_costs.Way, ...]:
+            costs: parts_lib.PlanCosts) -> tuple[parts_lib.SpecCost, ...]:
   names = [known.name for known in registry.all_reduce_algorithms()]
-  workers = costs.topology.workers
-  if len(costs.topology.devices) == 1:
+  topology = costs.model.topology
+  workers = topology.workers
+  if len(topology.devices) == 1:
     return ()
   if len(workers) > 1 and max(map(len, workers)) > 1:
     names += [f"{name}/{name}" for name in names] + list(_PAIRS)
-  ways = costs.totals(
-      name for name in names
-      if name != str(spec) and not requirements.unmet(
-          hierarchical.find(name), costs.topology, plan_costs.MACHINE))
+  able = lambda algorithm: costs.model.knows(algorithm) and (
+      not requirements.unmet(algorithm, topology, parts_lib.MACHINE))
+  found = costs.spec_costs(name for name in names if name != str(spec)
+                          and able(registry.lookup(name)))
   if not spec.is_auto:
-    ways.append(costs.total(
+    found.append(costs.spec_cost(
         spec_lib.AUTO, costs.plan(spec_lib.parse(spec_lib.AUTO))))
-  return tuple(sorted(ways, key=lambda way: way.time.total))
+  return tuple(sorted(found, key=lambda one: one.time.total))
 
 
 def _reasons(spec: spec_lib.AllReduceSpec, topology: topology_lib.Topology,
-             packing: planning.Packing | None,
-             sizes: Sequence[planning.TensorSize]
-             ) -> Callable[[planning.Bucket], str]:
+             packing: planner.Packing | None,
+             sizes: Sequence[planner.TensorSize]
+             ) -> Callable[[planner.Bucket], str]:
   """Returns a function that says why a bucket goes the way it goes."""
-  nccl = requirements.nccl_can_run(topology, plan_costs.MACHINE)
+  nccl = requirements.nccl_can_run(topology, parts_lib.MACHINE)
 
   @functools.cache
   def reason(num_bytes: int) -> str:
@@ -171,7 +171,7 @@ def _reasons(spec: spec_lib.AllReduceSpec, topology: topology_lib.Topology,
   wanted = packing or spec.packing
   packed = "; packed as asked" if packing else "; packed as its file says"
 
-  def why(bucket: planning.Bucket) -> str:
+  def why(bucket: planner.Bucket) -> str:
     packs = wanted and wanted.wanted and len(bucket.tensors) > 1
     return (reason(sizes[bucket.tensors[0]].num_bytes or 0)
             + (packed if packs else ""))
@@ -179,7 +179,7 @@ def _reasons(spec: spec_lib.AllReduceSpec, topology: topology_lib.Topology,
   return why
 
 
-def _tensors(sizes: Iterable[Any]) -> tuple[planning.TensorSize, ...]:
+def _tensors(sizes: Iterable[Any]) -> tuple[planner.TensorSize, ...]:
   if isinstance(sizes, str) or not isinstance(sizes, Iterable):
     raise errors.InputError(
         f"`sizes` ({sizes!r}) must be a list with the bytes, or the (shape, "
@@ -192,7 +192,7 @@ def _tensors(sizes: Iterable[Any]) -> tuple[planning.TensorSize, ...]:
   return tensors
 
 
-def _size(given: Any, position: int) -> planning.TensorSize:
+def _size(given: Any, position: int) -> planner.TensorSize:
   if isinstance(given, int) and not isinstance(given, bool):
     name, num_bytes = "float32", given
     if given < 0 or given % 4:
@@ -208,15 +208,15 @@ def _size(given: Any, position: int) -> planning.TensorSize:
           "a number of bytes, or a pair of a known shape and a dtype, such as "
           "((3, 3, 64), 'float32')")) from None
     name = str(getattr(dtype, "name", dtype))
-    if name not in planning.ITEMSIZES:
-      near = errors.did_you_mean(name, planning.ITEMSIZES)
+    if name not in planner.ITEMSIZES:
+      near = errors.did_you_mean(name, planner.ITEMSIZES)
       raise _wrong(given, position, (
           f"of a dtype of numbers, and {name!r} isn't one{near and '.'}{near}"))
-    num_bytes = elements * planning.ITEMSIZES[name]
-  if num_bytes > plan_costs.MOST_BYTES:
-    most = spec_lib.format_bytes(plan_costs.MOST_BYTES)
+    num_bytes = elements * planner.ITEMSIZES[name]
+  if num_bytes > planner.MOST_BYTES:
+    most = spec_lib.format_bytes(planner.MOST_BYTES)
     raise _wrong(given, position, f"at most {most} bytes; cut it in several")
-  return planning.TensorSize(name, num_bytes)
+  return planner.TensorSize(name, num_bytes)
 
 
 def _product(shape: Iterable[Any]) -> int:
@@ -232,6 +232,6 @@ def _wrong(given: Any, position: int, rule: str) -> errors.InputError:
       f"`sizes[{position}]` ({given!r}) must be {rule}{end}")
 
 
-def _timed(part: plan_costs.Part | plan_costs.Way) -> dict[str, Any]:
+def _timed(part: parts_lib.Part | parts_lib.SpecCost) -> dict[str, Any]:
   return dataclasses.asdict(part) | {
       "time": dataclasses.asdict(part.time) | {"total": part.time.total}}

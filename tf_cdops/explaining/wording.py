@@ -4,13 +4,13 @@ import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tf_cdops import spec as spec_lib
-from tf_cdops.explaining import cost
 from tf_cdops.explaining import text_table
+from tf_cdops.planning import spec as spec_lib
 
 if TYPE_CHECKING:
+  from tf_cdops import cost
   from tf_cdops.explaining import explanation
-  from tf_cdops.explaining import plan_costs
+  from tf_cdops.explaining import parts
 
 WIDTH = 100
 _MOST_OTHERS = 12
@@ -83,7 +83,7 @@ def devices(e: "explanation.Explanation") -> str:
           else f"{len(sizes)} workers with {each} each")
 
 
-def link(one: cost.Link) -> str:
+def link(one: "cost.Link") -> str:
   """Returns a link's name and numbers."""
   return (f"{one.name} ({seconds(one.latency_seconds)}, "
           f"{one.bytes_per_second / 1e9:.3g} GB/s)")
@@ -142,7 +142,7 @@ def _parts(e: "explanation.Explanation", width: int) -> str:
   return "\n".join(lines)
 
 
-def _about(part: "plan_costs.Part") -> str:
+def _about(part: "parts.Part") -> str:
   one, size = len(part.tensors) == 1, num_bytes(part.largest)
   if part.smallest != part.largest:
     size = f"{num_bytes(part.smallest)} to {size}"
@@ -157,7 +157,7 @@ def basis(name: str) -> str:
       "exact": "",
       "traced": " Counted by a trace.",
       "modelled": " Modelled as a ring: TensorFlow does it out of sight.",
-      "extrapolated": " Extrapolated from some of them, or fewer devices.",
+      "extrapolated": " Extrapolated from the largest of them.",
   }[name]
 
 
@@ -189,7 +189,7 @@ def _others(e: "explanation.Explanation", width: int) -> str:
     rows.append([
         ("> " if way is e.total else "  ") + way.spec,
         _MARKS[way.basis] + seconds(way.time.total), f"{way.steps:,}", *moved,
-        way.time.mostly])
+        way.time.dominant_term])
   columns = ["  spec", ">time", ">steps", ">inside", *[">across"] * several,
              "mostly spent on"]
   drawn = text_table.draw(columns, rows, width, (

@@ -1,6 +1,6 @@
 """The verbs that an all-reduce algorithm may use, and where it runs.
 
-An algorithm is a function of a fabric, one value a replica, and a group. It
+An algorithm is a function of a fabric, one value per replica, and a group. It
 never sees TensorFlow: on `fabric.tensorflow` the verbs emit ops, on
 `fabric.tracing` they record what moves, which proves the algorithm.
 """
@@ -10,7 +10,7 @@ import functools
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from tf_cdops import topology as topology_lib
+from tf_cdops.base import topology as topology_lib
 
 
 class Value(Protocol):
@@ -38,8 +38,9 @@ class Fabric(Protocol):
   def concat(self, parts: Sequence[Any], place: str) -> Any:
     """Joins parts, in this order, on `place`."""
 
-  def add(self, values: Sequence[Any], place: str) -> Any:
-    """Sums values, in this order, on `place`."""
+  def add(self, values: Sequence[Any], place: str, *,
+          in_order: bool = False) -> Any:
+    """Sums values on `place`; in this order to the bit, if `in_order`."""
 
   def copy(self, value: Any, place: str) -> Any:
     """Returns the value on `place`; free if it is there already."""
@@ -54,22 +55,22 @@ class Group:
   """Where an all-reduce takes place.
 
   Attributes:
-    places: one a value, the name of its device.
+    places: for each value, the name of its device.
     workers: for each worker, its values, as positions in `places`.
     hosts: for each worker, the name of its CPU.
-    shard: the number of this all-reduce among those that run side by side;
+    rotation: the number of this all-reduce among those that run side by side;
       algorithms rotate roles by it, so that they don't all load one device.
   """
 
   places: tuple[str, ...]
   workers: tuple[tuple[int, ...], ...]
   hosts: tuple[str, ...]
-  shard: int = 0
+  rotation: int = 0
 
   @classmethod
-  def of(cls, topology: topology_lib.Topology, shard: int = 0) -> "Group":
+  def of(cls, topology: topology_lib.Topology, rotation: int = 0) -> "Group":
     """Returns the group of all devices of a topology."""
-    return cls(topology.devices, topology.workers, topology.hosts, shard)
+    return cls(topology.devices, topology.workers, topology.hosts, rotation)
 
   def endpoint(self, place: str) -> int:
     """Returns a number for a place: its position, and after those the hosts'.
@@ -84,11 +85,26 @@ class Group:
     """Returns the group of one worker's places alone."""
     places = tuple(self.places[rank] for rank in self.workers[number])
     return Group(places, (tuple(range(len(places))),), (self.hosts[number],),
-                 self.shard)
+                 self.rotation)
 
-  def across(self, places: Sequence[str], shard: int) -> "Group":
-    """Returns the group of one place a worker, in the order of workers."""
-    return Group(tuple(places), _one_each(len(places)), self.hosts, shard)
+  def across(self, places: Sequence[str], rotation: int) -> "Group":
+    """Returns the group of one place per worker, in the order of workers."""
+    return Group(tuple(places), _one_each(len(places)), self.hosts, rotation)
+
+  def at_rotation(self, rotation: int) -> "Group":
+    """Returns the same group with another rotation."""
+    return Group(self.places, self.workers, self.hosts, rotation)
+
+  def rotated(self, ranks: Sequence[int] | None = None) -> list[int]:
+    """Returns ranks, all of them if None, rotated by the rotation."""
+    ranks = range(len(self.places)) if ranks is None else ranks
+    start = self.rotation % len(ranks)
+    return [*ranks[start:], *ranks[:start]]
+
+  def by_rank(self, ranks: Sequence[int], values: Sequence[Any]) -> list[Any]:
+    """Returns values, of which `ranks` says whose they are, in their order."""
+    return [value for _, value in sorted(zip(ranks, values, strict=True),
+                                         key=lambda pair: pair[0])]
 
 
 @functools.lru_cache(maxsize=16)  # There may be thousands of workers.
@@ -100,21 +116,3 @@ def part_lengths(length: int, count: int) -> list[int]:
   """Returns the lengths of `count` near-equal parts, the longer ones first."""
   short, longer = divmod(length, count)
   return [short + 1] * longer + [short] * (count - longer)
-
-
-@dataclasses.dataclass(frozen=True)
-class Cost:
-  """What an all-reduce of some elements costs, exactly.
-
-  Attributes:
-    steps: transfers on the longest chain; the rest run side by side. At most
-      that where the vector is so short that some parts of it are empty, or
-      where workers differ in size.
-    moved: elements that change device, in all.
-    busiest: the most elements any one device sends, or receives; None where
-      there is no short formula.
-  """
-
-  steps: int
-  moved: int
-  busiest: int | None = None

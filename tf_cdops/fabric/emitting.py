@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from tf_cdops import _tf_compat
+from tf_cdops.base import tf_compat
 
 
 class Emitter:
@@ -70,7 +70,7 @@ class Emitter:
 
 def copy(tensor: tf.Tensor, place: str) -> tf.Tensor:
   """Returns the tensor on `place`."""
-  copied = _tf_compat.copied_now(tensor, place)
+  copied = tf_compat.copied_now(tensor, place)
   if copied is not None:
     return copied
   with tf.device(place):

@@ -15,8 +15,8 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
-from tf_cdops import _tf_compat
-from tf_cdops import errors
+from tf_cdops.base import errors
+from tf_cdops.base import tf_compat
 from tf_cdops.fabric import incarnations
 from tf_cdops.fabric import thread_numbers
 
@@ -80,12 +80,12 @@ class _Kept:
 
 def _group_key(places: tuple[str, ...]) -> int:
   if tf.compat.v1.executing_eagerly_outside_functions():
-    incarnations.check(places, _tf_compat.device_incarnations())
+    incarnations.check(places, tf_compat.device_incarnations())
   return next(_GROUP_KEYS)
 
 
 def _kept() -> _Kept:
-  return _kept_for(_tf_compat.connection_number())
+  return _kept_for(tf_compat.connection_number())
 
 
 @functools.lru_cache(maxsize=1)  # A new connection lets go of the old one's.
@@ -197,7 +197,7 @@ def _thread_number() -> tf.Tensor | None:
   """
   if not tf.compat.v1.executing_eagerly_outside_functions():
     return None
-  return _tf_compat.value_at_call(thread_numbers.current, _THREAD_NUMBER)
+  return tf_compat.value_at_call(thread_numbers.current, _THREAD_NUMBER)
 
 
 _ENGINES: dict[str, Emit] = {"nccl": _nccl, "collective": _collective}

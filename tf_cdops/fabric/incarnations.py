@@ -7,8 +7,8 @@ says of it reaches the user late, if the worker survives it at all.
 
 from collections.abc import Mapping, Sequence
 
-from tf_cdops import device_names
-from tf_cdops import errors
+from tf_cdops.base import device_names
+from tf_cdops.base import errors
 
 # The devices that collective ops have met, and which incarnations of them.
 _met: dict[str, int] = {}

@@ -31,17 +31,10 @@ class PlacedTensor:
 class TensorFlowFabric:
   """Emits ops into the current graph, or runs them if there is none."""
 
-  def __init__(self, options: engines.Options | None = None,
-               in_order: bool = False):
-    """Initializes.
-
-    Args:
-      options: what the native engines should heed.
-      in_order: whether sums are made in the order of their terms, to the bit.
-    """
+  def __init__(self, options: engines.Options | None = None):
+    """Initializes with what the native engines should heed."""
     self.emitter = emitting.Emitter()
     self._options = options or engines.Options()
-    self._in_order = in_order
 
   def place(self, tensors: Sequence[tf.Tensor],
             places: Sequence[str]) -> list[PlacedTensor]:
@@ -94,10 +87,11 @@ class TensorFlowFabric:
         [self.emitter.flat(part.tensor, part.place) for part in filled], place)
     return PlacedTensor(joined, place, joined.shape.num_elements())
 
-  def add(self, values: Sequence[PlacedTensor], place: str) -> PlacedTensor:
+  def add(self, values: Sequence[PlacedTensor], place: str, *,
+          in_order: bool = False) -> PlacedTensor:
     if len(values) == 1 or values[0].length == 0:
       return self.copy(values[0], place)
-    if self._in_order:
+    if in_order:
       with tf.device(place):
         total = sum_in_order([value.tensor for value in values])
     else:

@@ -5,7 +5,7 @@ import itertools
 import threading
 import weakref
 
-from tf_cdops import errors
+from tf_cdops.base import errors
 
 LIMIT = 1024
 

@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tf_cdops import errors
+from tf_cdops.base import errors
 from tf_cdops.fabric import base
 
 
@@ -128,7 +128,9 @@ class TracingFabric:
     return TracedValue(place, _merged([s for p in here for s in p.segments]),
                        max(part.step for part in here))
 
-  def add(self, values: Sequence[TracedValue], place: str) -> TracedValue:
+  def add(self, values: Sequence[TracedValue], place: str, *,
+          in_order: bool = False) -> TracedValue:
+    del in_order  # A trace keeps the order that it is given.
     here = [self.copy(value, place) for value in values]
     if len(here) == 1:
       return here[0]

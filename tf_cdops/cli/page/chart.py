@@ -1,22 +1,19 @@
 """Draws which sizes go which way, and how long each way takes, as SVG."""
 
 import collections
-import functools
 import html
 import itertools
 import math
 from typing import NamedTuple
 
-from tf_cdops import auto_rules
+from tf_cdops import cost
 from tf_cdops import explaining
-from tf_cdops import spec as spec_lib
-from tf_cdops.algorithms import hierarchical
-from tf_cdops.algorithms import requirements
-from tf_cdops.explaining import cost
-from tf_cdops.explaining import counting
-from tf_cdops.explaining import plan_costs
-from tf_cdops.explaining import usage
+from tf_cdops import registry
+from tf_cdops.explaining import parts
 from tf_cdops.explaining import wording
+from tf_cdops.planning import auto_rules
+from tf_cdops.planning import spec as spec_lib
+from tf_cdops.registry import requirements
 
 _WIDTH, _HEIGHT = 960, 400
 _LEFT, _RIGHT, _TOP, _BOTTOM = 62, 12, 30, 96
@@ -82,17 +79,14 @@ class Chart:
 
   def _curve(self, name: str) -> list[tuple[float, float]]:
     alg, _, shards = name.partition("#")
-    algorithm, points = hierarchical.find(alg), []
+    algorithm = registry.sharded(registry.lookup(alg), int(shards or 1))
+    model, points = cost.Model(self._e.topology, self._e.network), []
     steps = 24 if len(self._e.topology.devices) <= 256 else 8
     for i in range(steps + 1):
       size = self._low * (self._high / self._low) ** (i / steps)
       elements = max(1, round(size / 4))
-      phases = counting.phases_of(algorithm, self._e.topology, elements, 4,
-                                  int(shards or 1))
-      used = functools.reduce(usage.Usage.after, phases,
-                              usage.none(self._e.topology))
-      points.append(
-          (size, cost.predict(used, self._e.network, [phases]).total))
+      one = cost.AllReduce(algorithm, elements, 4)
+      points.append((size, model.cost([one]).time.total))
     return points
 
   def _x(self, size: float) -> float:
@@ -186,7 +180,7 @@ def _bands(e: explaining.Explanation) -> list[_Band]:
     return [_Band(name, None if line.limit == spec_lib.UNLIMITED
                   else line.limit, name)
             for name, line in zip(names, e.spec, strict=True)]
-  nccl = requirements.nccl_can_run(e.topology, plan_costs.MACHINE)
+  nccl = requirements.nccl_can_run(e.topology, parts.MACHINE)
   limits = sorted({rule.limit for rule in e.rules if rule.limit})
   rules = [auto_rules.rule_for(limit, e.topology, nccl)
            for limit in [*limits, None]]

@@ -3,13 +3,13 @@
 import html as html_lib
 
 from tf_cdops import explaining
-from tf_cdops import planning
 from tf_cdops.cli import schedule
 from tf_cdops.cli.page import chart
 from tf_cdops.cli.page import drawing
 from tf_cdops.cli.page import style
-from tf_cdops.explaining import plan_costs
+from tf_cdops.explaining import parts
 from tf_cdops.explaining import wording
+from tf_cdops.planning import planner
 
 _MOST_SCHEDULES = 3
 _MOST_WAYS = 14
@@ -21,7 +21,7 @@ _seconds = wording.seconds
 
 
 def html(e: explaining.Explanation, load: str,
-         bucket: planning.Bucket) -> str:
+         bucket: planner.Bucket) -> str:
   """Returns the page; `bucket`'s schedule is drawn first."""
   title = f"all_reduce_spec {e.spec}"
   return "\n".join([
@@ -36,7 +36,7 @@ def _header(e: explaining.Explanation, load: str) -> str:
   several = len(e.topology.workers) > 1
   cards = [
       ("predicted", _seconds(e.total.time.total),
-       f"mostly spent on {e.total.time.mostly}"),
+       f"mostly spent on {e.total.time.dominant_term}"),
       ("lower bound", _seconds(e.least.total),
        wording.times(e, "the prediction")),
       ("moved inside workers", _bytes(e.total.inside),
@@ -107,7 +107,7 @@ def _ways(e: explaining.Explanation) -> str:
           "</section>")
 
 
-def _way(way: plan_costs.Way, longest: float, own: bool) -> str:
+def _way(way: parts.SpecCost, longest: float, own: bool) -> str:
   time = way.time
   bars, left = "", 100.0
   for kind, spent in (("latency", time.latency), ("within", time.inside),
@@ -122,7 +122,7 @@ def _way(way: plan_costs.Way, longest: float, own: bool) -> str:
           f"<span>{_seconds(time.total)}{unsure}</span></div>")
 
 
-def _schedules(e: explaining.Explanation, bucket: planning.Bucket) -> str:
+def _schedules(e: explaining.Explanation, bucket: planner.Bucket) -> str:
   firsts = {(bucket.algorithm, bucket.shards): bucket}
   for other in e.plan.buckets:
     firsts.setdefault((other.algorithm, other.shards), other)

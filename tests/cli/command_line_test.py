@@ -1,0 +1,91 @@
+"""Tests of what all commands of `python -m tf_cdops` have in common."""
+
+import subprocess
+import sys
+from unittest import mock
+
+from absl.testing import absltest
+from absl.testing import parameterized
+from tests import python_process
+
+from tf_cdops.base import errors
+from tf_cdops.cli import algorithms
+from tf_cdops.cli import main
+
+
+def run(*args: str):
+  return python_process.run("-m", "tf_cdops", *args)
+
+
+class CommandLineTest(parameterized.TestCase):
+
+  @parameterized.parameters(
+      ("explain", "--devcies=4",
+       "tf_cdops explain: unrecognized arguments: --devcies=4. Did you mean "
+       "'--devices' or '--device_type'? See tf_cdops explain --help.\n"),
+      ("bench", "--devices=4x",
+       "tf_cdops bench: argument --devices: invalid int value: '4x'. See "
+       "tf_cdops bench --help.\n"))
+  def test_wrong_usage_is_one_line(self, command, flag, line):
+    done = run(command, flag)
+    self.assertEqual((done.returncode, done.stdout, done.stderr), (2, "", line))
+
+  def test_every_command_teaches(self):
+    _, parsers = main._parsers()
+    self.assertSameElements(parsers, [
+        "algorithms", "bench", "demo", "doctor", "explain", "tune", "worker"])
+    for name, parser in parsers.items():
+      with self.subTest(name):
+        text = parser.format_help()
+        self.assertIn(parser.description.strip(), text)
+        self.assertContainsInOrder(["--debug", "--json"], text)
+
+  def test_output_that_cannot_show_a_letter(self):
+    done = python_process.run("-c", (
+        "import sys\n"
+        "from tf_cdops.cli import main\n"
+        "sys.stdout.reconfigure(encoding='ascii')\n"
+        "sys.exit(main.main(['algorithms', '--markdown']))"))
+    self.assertEqual((done.returncode, done.stderr), (0, ""))
+    self.assertIn("2?lg p?", done.stdout)
+
+  def test_what_tensorflow_says_when_it_is_loaded(self):
+    """With a stand-in, since TensorFlow doesn't say it on every CPU."""
+    folder = self.create_tempdir()
+    folder.create_file("tensorflow.py", (
+        "import os\n"
+        "os.write(2, b'I0000 port.cc:153] oneDNN custom operations are on. '\n"
+        "            b'You may see\\nsomething that matters\\n')\n"))
+    done = python_process.run("-c", (
+        "import os, sys\n"
+        "from tf_cdops.cli import quiet_start\n"
+        "sys.meta_path.insert(0, quiet_start.QuietLoading())\n"
+        f"sys.path.insert(0, {folder.full_path!r})\n"
+        "import tensorflow\n"
+        "os.write(2, b'later\\n')"))
+    self.assertEqual((done.returncode, done.stderr),
+                     (0, "something that matters\nlater\n"))
+
+  def test_a_reader_that_has_seen_enough(self):
+    with subprocess.Popen(
+        [sys.executable, "-m", "tf_cdops", "algorithms"], text=True,
+        cwd=python_process.ROOT, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE) as process:
+      process.stdout.close()
+      self.assertEqual(process.stderr.read(), "")
+      self.assertEqual(process.wait(60), 0)
+
+  @parameterized.parameters(
+      (errors.ClusterError("worker 1 is gone"), 1),
+      (errors.InputError("`x` (1) must be 2."), 2),
+      (KeyboardInterrupt(), 130))
+  def test_exit_codes(self, error, code):
+    def raise_it(args):
+      raise error
+
+    with mock.patch.object(algorithms, "run", raise_it):
+      self.assertEqual(main.main(["algorithms"]), code)
+
+
+if __name__ == "__main__":
+  absltest.main()

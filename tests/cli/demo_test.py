@@ -1,0 +1,115 @@
+"""Tests of `python -m tf_cdops demo` and of the command line around it."""
+
+import pathlib
+import re
+
+from absl.testing import absltest
+from absl.testing import parameterized
+from tests import python_process
+from tests import virtual_devices
+
+import tensorflow as tf
+
+from tf_cdops.base import version
+from tf_cdops.cli import digits
+
+# What a LocalCluster says where no private network is possible.
+_NO_NETWORK = re.compile(
+    r"^WARNING:absl:LocalCluster: TensorFlow's servers have no [^\n]*\n$")
+
+
+def run(*args: str, **kwargs: tuple[str, ...]):
+  return python_process.run("-m", "tf_cdops", *args, **kwargs)
+
+
+class DemoTest(parameterized.TestCase):
+
+  @parameterized.parameters(
+      # One pass over the data isn't enough to learn, six are.
+      (1, 3, 1, "The demo FAILED."), (6, 2, 0, "The demo passed."))
+  def test_trains(self, epochs, devices, returncode, verdict):
+    outcome = run("demo", f"--epochs={epochs}", f"--devices={devices}")
+    self.assertEqual((outcome.returncode, outcome.stderr), (returncode, ""),
+                     outcome.stdout)
+    self.assertEndsWith(outcome.stdout, f"{verdict}\n")
+    cells = dict(re.findall(r"│ (\S[^│]*?) +│ (\S[^│]*?) +│", outcome.stdout))
+    accuracy = re.fullmatch(r"([\d.]+)% \(at least 90% wanted\)",
+                            cells.pop("accuracy on held-out data"))
+    self.assertEqual(float(accuracy[1]) >= 90, returncode == 0)
+    self.assertRegex(cells.pop("step time, median"), r"^\d+\.\d ms$")
+    self.assertContainsSubset({
+        "replicas": str(devices),
+        "all-reduced each step": "8 tensors, 172,200 bytes a replica",
+        "replicas bit-identical": "yes, 26 variables compared",
+    }.items(), cells.items())
+
+  def test_several_workers(self):
+    outcome = run("demo", "--workers=2", "--devices=1", "--epochs=6",
+                  "--all_reduce_spec=xring")
+    self.assertEqual(outcome.returncode, 0, outcome.stderr)
+    if not _NO_NETWORK.search(outcome.stderr):
+      self.assertEqual(outcome.stderr, "")
+    self.assertRegex(outcome.stdout, "(?s)all-reduce spec +│ xring .*"
+                     "replicas +│ 2 .*bit-identical +│ yes.*demo passed")
+
+  @parameterized.parameters(
+      (["demo", "--devices=0"],
+       r"^tf_cdops demo: `--devices` \(0\) must be from 1 to 16\.\n$"),
+      (["demo", "--devices=17"], r"`--devices` \(17\) must be from 1 to 16"),
+      (["demo", "--epochs=-1"], r"`--epochs` \(-1\) must be from 1 to 1,000"),
+      (["demo", "--epochs=x"], "argument --epochs: invalid int value: 'x'"),
+      (["demo", "--nonsense"], "unrecognized arguments: --nonsense"),
+      (["nonsense"], r"invalid choice: 'nonsense' \(choose from .*demo"),
+      ([], "the following arguments are required: COMMAND"))
+  def test_wrong_usage(self, args, regex):
+    outcome = run(*args)
+    self.assertEqual((outcome.returncode, outcome.stdout), (2, ""))
+    self.assertRegex(outcome.stderr, regex)
+    self.assertNotIn("Traceback", outcome.stderr)
+
+  def test_debug_shows_the_traceback(self):
+    outcome = run("demo", "--debug", "--devices=0")
+    self.assertEqual(outcome.returncode, 1)
+    self.assertRegex(outcome.stderr, r"(?s)^Traceback.*InputError: `--devices`")
+
+  def test_without_scikit_learn(self):
+    blocker = pathlib.Path(self.create_tempdir().full_path)
+    (blocker / "sklearn.py").write_text(
+        "raise ModuleNotFoundError(\"No module named 'sklearn'\")")
+    outcome = run("demo", first_on_path=(str(blocker),))
+    self.assertEqual(
+        (outcome.returncode, outcome.stdout, outcome.stderr),
+        (2, "", "tf_cdops demo: the demo's data come with scikit-learn; "
+         "install it with `pip install 'tf-cdops[demo]'`.\n"))
+
+  @parameterized.parameters(
+      (["--help"], r"(?s)^usage: tf_cdops .*commands:.*demo +Trains a small"),
+      (["demo", "--help"], r"(?s)--devices N.*default: 4.*--epochs N.*: 15"),
+      (["--version"], rf"^tf_cdops {re.escape(version.__version__)}\n$"))
+  def test_help(self, args, regex):
+    outcome = run(*args)
+    self.assertEqual((outcome.returncode, outcome.stderr), (0, ""))
+    self.assertRegex(outcome.stdout, regex)
+
+
+class IdenticalTest(parameterized.TestCase):
+
+  @parameterized.parameters(
+      (1.0, True), (1.0 + 2.0**-23, False), (-1.0, False))
+  def test_compares_bits(self, value, expected):
+    self._check(1.0, value, expected)
+
+  def test_signs_of_zero_are_bits_too(self):
+    self._check(0.0, -0.0, False)
+
+  def _check(self, initial: float, value: float, expected: bool) -> None:
+    strategy = tf.distribute.MirroredStrategy(virtual_devices.names(3))
+    with strategy.scope():
+      variable = tf.Variable([5.0, initial])
+    self.assertTrue(digits._identical(strategy, variable))
+    variable.values[2].assign([5.0, value])
+    self.assertEqual(digits._identical(strategy, variable), expected)
+
+
+if __name__ == "__main__":
+  absltest.main()

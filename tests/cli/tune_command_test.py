@@ -1,0 +1,250 @@
+"""Tests of `python -m tf_cdops tune`, as a user runs it."""
+
+import json
+import os
+import pathlib
+from unittest import mock
+
+from absl import flags
+from absl.testing import absltest
+from absl.testing import parameterized
+from tests import python_process
+from tests import virtual_devices
+
+import tf_cdops
+from tf_cdops.base import topology
+from tf_cdops.cli import loads
+from tf_cdops.cli import output
+from tf_cdops.cli import tune as tune_command
+from tf_cdops.cli.measuring import contenders
+from tf_cdops.cli.measuring import exact_inputs
+from tf_cdops.cli.measuring import sites
+from tf_cdops.cli.measuring import steps
+from tf_cdops.cli.measuring import timing
+from tf_cdops.cli.measuring import tuner
+from tf_cdops.cli.measuring import tuning
+from tf_cdops.execution import executor
+from tf_cdops.planning import planner
+from tf_cdops.planning import spec
+
+_LEAST = "must be a time such as 90, 90s or 2m, of at least 5s"
+
+
+def tune(*args: str):
+  return python_process.run("-m", "tf_cdops", "tune", *args)
+
+
+class InterruptedTest(absltest.TestCase):
+
+  def test_keeps_what_there_is(self):
+    def interrupt(candidate):
+      raise KeyboardInterrupt
+
+    outcome = tuner.tune(sites.Site(tuple(virtual_devices.names(2))),
+                         loads.parse_sizes("4x1k").sizes, 5, interrupt)
+    self.assertTrue(outcome.interrupted)
+    self.assertEqual((outcome.advice, outcome.found), (tuner.AUTO, {}))
+    self.assertRegex(tune_command._advice(outcome, "x.json")[0],
+                     "^Interrupted: nothing was run against auto, and no file")
+
+
+class TuneTest(parameterized.TestCase):
+
+  def setUp(self):
+    super().setUp()
+    self.out = os.path.join(self.create_tempdir().full_path, "tuned.json")
+
+  def read(self):
+    return json.loads(pathlib.Path(self.out).read_text())
+
+  def test_writes_what_the_flags_read(self):
+    outcome = tune("--devices=3", "--sizes=6x1k,2x1m", "--budget=5s",
+                   f"--out={self.out}")
+    self.assertEqual((outcome.returncode, outcome.stderr), (0, ""))
+    self.assertIn("6x1k,2x1m on 3 CPU devices", outcome.stdout)
+    content = self.read()
+    self.assertEqual((content["version"], content["tf_cdops"]),
+                     (spec.FILE_VERSION, tf_cdops.__version__))
+    self.assertLen(content["devices"], 3)
+    values = flags.FlagValues()
+    tf_cdops.flags.define_flags(values)
+    values(["train.py", f"--all_reduce_spec=@{self.out}"])
+    self.assertEqual(str(values.all_reduce_spec), content["all_reduce_spec"])
+    self.check_measurements(content)
+    self.check_advice(content, outcome.stdout)
+    self.check_plan(content)
+
+  def check_measurements(self, content):
+    tried = {(m["up_to_bytes"], m["algorithm"], m["pack"])
+             for m in content["measurements"]}
+    self.assertContainsSubset({(4096, "ps", False), (1 << 20, "ps", False)},
+                              tried)
+    self.assertNotIn("nccl", [m["algorithm"] for m in content["measurements"]])
+    for measurement in content["measurements"]:
+      self.assertGreater(measurement["seconds"], 0)
+
+  def check_advice(self, content, said):
+    """Whatever the times were, advice, file and verdict go together."""
+    race = content["race"]
+    if race is None or not race["verdict"]["better"]:
+      self.assertEqual(content["all_reduce_spec"], "auto")
+      self.assertEqual((content["num_packs"],
+                        content["agg_small_grads_max_bytes"]), (0, 0))
+      self.assertRegex(said, "(No difference|Nothing beats it): keep auto")
+    else:
+      self.assertLess(race["verdict"]["high"], 1)
+      self.assertEqual(content["all_reduce_spec"],
+                       content["composed"]["all_reduce_spec"])
+      self.assertIn(f"Best: {content['all_reduce_spec']}\n", said)
+      self.assertIn(f"--all_reduce_spec=@{self.out}", said)
+
+  def check_plan(self, content):
+    """Whatever won: as those who are given the file plan, and as measured."""
+    arguments = {name: content[name] for name in planner.Packing().arguments()}
+    self.assertEqual(
+        repr(tf_cdops.MultiWorkerAllReduce(all_reduce_spec=f"@{self.out}")),
+        repr(tf_cdops.MultiWorkerAllReduce(
+            all_reduce_spec=content["all_reduce_spec"], **arguments)))
+    race = content["race"]
+    if race and race["verdict"]["better"]:
+      self.assertEqual(arguments.items() - content["composed"].items(), set())
+
+  def test_json(self):
+    outcome = tune("--json", "--devices=4", "--sizes=40x1k,2x64k",
+                   "--budget=5", f"--out={self.out}")
+    self.assertEqual((outcome.returncode, outcome.stderr), (0, ""))
+    content = self.read()
+    self.assertEqual(json.loads(outcome.stdout), content)
+    self.check_plan(content)
+
+  @parameterized.parameters(
+      (["--budget=4s"], rf"`--budget` \('4s'\) {_LEAST}"),
+      (["--budget=0.05m"], rf"`--budget` \('0.05m'\) {_LEAST}"),
+      (["--budget=fast"], rf"`--budget` \('fast'\) {_LEAST}"),
+      (["--budget=-60s"], rf"`--budget` \('-60s'\) {_LEAST}"),
+      (["--budget="], rf"`--budget` \(''\) {_LEAST}"),
+      (["--devices=65"], r"`--devices` \(65\) must be from 1 to 64"),
+      (["--out=/no/such/folder/x"], r"`--out` \('/no/such/folder/x'\) must be "
+       "in a folder that is there"))
+  def test_bad_input(self, args, message):
+    outcome = tune(*args)
+    self.assertEqual((outcome.returncode, outcome.stdout), (2, ""))
+    self.assertRegex(outcome.stderr, rf"^tf_cdops tune: {message}.*\n$")
+
+  def test_one_device_has_nothing_to_tune(self):
+    outcome = tune("--devices=1", f"--out={self.out}")
+    self.assertEqual((outcome.returncode, outcome.stdout), (2, ""))
+    self.assertRegex(outcome.stderr, r"`--devices` \(1\) must be at least 2")
+    self.assertFalse(os.path.exists(self.out))
+
+
+def outcome_of(ratio: float, pairs: int = 20, wrong: int = 0):
+  """Returns what tuning comes to if the composed spec takes so much time."""
+  verdict = tuning.judge([1.0] * pairs, [ratio] * pairs)
+  race = tuner.Race(verdict, timing.Summary.of([1.0]),
+                    timing.Summary.of([ratio]), wrong)
+  composed = tuning.Setting(tf_cdops.parse_all_reduce_spec("xring:4k:ps#2"),
+                           planner.Packing(small_max_bytes=4096,
+                                           small_max_group=7))
+  return tuner.Outcome(composed, {}, 0, race)
+
+
+class AdviceTest(parameterized.TestCase):
+
+  def advice(self, outcome):
+    return "\n".join(tune_command._advice(outcome, "tuned.json"))
+
+  def test_better(self):
+    outcome = outcome_of(0.5)
+    self.assertIs(outcome.advice, outcome.composed)
+    self.assertEqual(
+        self.advice(outcome),
+        "Best: xring:4k:ps#2\n"
+        "--all_reduce_spec=xring:4k:ps#2 --agg_small_grads_max_bytes=4096 "
+        "--agg_small_grads_max_group=7 takes 0.50 times auto's time (surely "
+        "0.50 to 0.50; 20 pairs of steps, medians 500.00 and 1000.00 ms).\n"
+        "Apply it with: --all_reduce_spec=@tuned.json")
+
+  @parameterized.parameters(
+      ({"ratio": 0.97}, "^No difference: keep auto"),
+      ({"ratio": 1.0}, "^No difference: keep auto"),
+      ({"ratio": 1.3}, "^Nothing beats it: keep auto"),
+      ({"ratio": 0.5, "pairs": 5}, "(?s)^No difference: keep auto.*too few to "
+       "be sure: give a larger --budget; 5 pairs"),
+      ({"ratio": 0.5, "wrong": 1234}, "^1,234 elements of .* are WRONG"))
+  def test_not_better(self, race, message):
+    outcome = outcome_of(**race)
+    self.assertIs(outcome.advice, tuner.AUTO)
+    self.assertRegex(self.advice(outcome), message)
+
+  def test_same_as_auto(self):
+    outcome = tuner.Outcome(outcome_of(1.0).composed, {}, 0, None)
+    self.assertIs(outcome.advice, tuner.AUTO)
+    self.assertStartsWith(self.advice(outcome),
+                          "No difference: keep auto, which does the same as "
+                          "--all_reduce_spec=xring:4k:ps#2 --agg_small")
+
+  @parameterized.parameters((0.5, "xring:4k:ps#2", 4096), (1.0, "auto", 0))
+  def test_file(self, ratio, advised, packed):
+    site = sites.Site(tuple(virtual_devices.names(2)))
+    content = json.loads(json.dumps(tune_command._content(
+        site, loads.parse_sizes("7x1k"), outcome_of(ratio)), allow_nan=False))
+    self.assertEqual(content["all_reduce_spec"], advised)
+    self.assertEqual(content["agg_small_grads_max_bytes"], packed)
+    self.assertEqual(content["composed"]["all_reduce_spec"], "xring:4k:ps#2")
+
+
+class PlanOfTheFileTest(parameterized.TestCase):
+  """What is written and read back is run as it was when it was raced."""
+
+  def plans_of(self, emit):
+    """Returns the plans that are followed meanwhile, in order."""
+    with mock.patch.object(executor, "all_reduce",
+                           wraps=executor.all_reduce) as followed:
+      emit()
+    return [call.args[0] for call in followed.call_args_list]
+
+  def contend(self, site, load, spec_text):
+    inputs = exact_inputs.make(site, load.sizes)
+    steps.build(contenders.of_spec(spec_text), inputs)
+
+  @parameterized.parameters(True, False)
+  def test_is_what_was_raced(self, better):
+    site = sites.Site(tuple(virtual_devices.names(4)))
+    load = loads.parse_sizes("20x1k,3x2m")
+    composed = tuning.Setting(
+        tf_cdops.parse_all_reduce_spec("xring:4k:ps#2"),
+        planner.Packing(small_max_bytes=4096, small_max_group=23))
+    verdict = tuning.Verdict(better, 0.5, 0.5, 0.5, 6)
+    outcomes = []
+    with (mock.patch.object(tuning, "compose", return_value=composed),
+          mock.patch.object(tuning, "judge", return_value=verdict)):
+      plans = self.plans_of(
+          lambda: outcomes.append(tuner.tune(site, load.sizes, 1)))
+    *_, auto, raced = plans
+    self.assertEqual([len(b.tensors) for b in raced.buckets], [1, 1, 1, 20])
+    out = os.path.join(self.create_tempdir().full_path, "tuned.json")
+    output.write_json(out, tune_command._content(site, load, outcomes[0]))
+    self.assertEqual(
+        self.plans_of(lambda: self.contend(site, load, f"@{out}")),
+        [raced if better else auto])
+
+
+class AlgorithmsTest(parameterized.TestCase):
+
+  def test_one_worker(self):
+    names = tuner.algorithms(topology.Topology.from_devices(
+        virtual_devices.names(4)))
+    self.assertEqual(names[:2], ["ps", "pscpu"])
+    self.assertContainsSubset({"xring", "rechd", "collective"}, names)
+    self.assertNoCommonElements(names, ["nccl", "psgpu", "ps/ps"])
+
+  @parameterized.parameters((1, False), (2, True))
+  def test_pairs_where_workers_have_several_devices(self, devices, pairs):
+    names = tuner.algorithms(topology.Topology.grid(2, devices,
+                                                    device_type="CPU"))
+    self.assertEqual("ps/ps" in names and "xring/rechd" in names, pairs)
+
+
+if __name__ == "__main__":
+  absltest.main()

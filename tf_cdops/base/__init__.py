@@ -1,0 +1,1 @@
+"""What everything stands on: values, errors, TensorFlow's private symbols."""

@@ -1,0 +1,94 @@
+"""Where to measure: devices, and how to make a strategy over them."""
+
+import contextlib
+import dataclasses
+import functools
+from collections.abc import Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from tf_cdops import cluster as cluster_lib
+from tf_cdops.base import device_names
+from tf_cdops.base import errors
+from tf_cdops.base import tf_compat
+from tf_cdops.base import topology as topology_lib
+
+
+@dataclasses.dataclass(frozen=True)
+class Site:
+  """Devices to measure on, by their full names in replica order."""
+
+  devices: tuple[str, ...]
+
+  @property
+  def topology(self) -> topology_lib.Topology:
+    return topology_lib.Topology.from_devices(self.devices)
+
+  @property
+  def is_local(self) -> bool:
+    """Whether all devices are this process's own."""
+    return all(device_names.parse(name).job == "localhost"
+               for name in self.devices)
+
+  def strategy(self, cross_device_ops: Any) -> tf.distribute.MirroredStrategy:
+    """Returns a strategy; `cross_device_ops` is None for TensorFlow's own."""
+    if cross_device_ops is None:
+      return _default_strategy(self)
+    return self._strategy(cross_device_ops)
+
+  def _strategy(self, cross_device_ops: Any) -> tf.distribute.MirroredStrategy:
+    if self.is_local:
+      return tf.distribute.MirroredStrategy(
+          list(self.devices), cross_device_ops=cross_device_ops)
+    return tf_compat.mirrored_strategy_over(
+        self.devices, cross_device_ops, None)
+
+  def __str__(self) -> str:
+    topology = self.topology
+    kinds = " and ".join(sorted(topology.device_types))
+    text = f"{len(self.devices)} {kinds} devices"
+    workers = len(topology.workers)
+    return text if workers == 1 else f"{text} of {workers} workers"
+
+
+@functools.cache
+def _default_strategy(site: Site) -> tf.distribute.MirroredStrategy:
+  """Returns the one strategy with TensorFlow's default ops.
+
+  Each such strategy numbers its collectives from 1. Those of a second one in
+  the process would be taken for the first one's, and fail for good if shapes
+  or the number of devices differ. So for sites of several sizes, start a
+  process each.
+  """
+  return site._strategy(None)
+
+
+def configure_cpus(count: int) -> None:
+  """Divides this process's CPU into logical devices, once a process.
+
+  Must come before anything that makes TensorFlow fix its devices, such as
+  building a model.
+  """
+  tf.config.set_logical_device_configuration(
+      tf.config.list_physical_devices("CPU")[0],
+      [tf.config.LogicalDeviceConfiguration()] * count)
+
+
+def local(device_type: str, count: int | None = None) -> Site:
+  """Returns the first `count` devices of this process; None for all."""
+  names = [tf_compat.full_device_name(device.name)
+           for device in tf.config.list_logical_devices(device_type)]
+  if not names or (count is not None and count > len(names)):
+    raise errors.InputError(
+        f"`devices` ({count or 'all'}) must be devices that are here, and "
+        f"there are {len(names)} of type {device_type}.")
+  return Site(tuple(names[:count]))
+
+
+@contextlib.contextmanager
+def local_cluster(workers: int, devices_per_worker: int) -> Iterator[Site]:
+  """Starts as many TensorFlow servers on this machine, for a while."""
+  with cluster_lib.LocalCluster(workers, devices_per_worker) as cluster:
+    strategy = cluster_lib.multi_worker_strategy(cluster)
+    yield Site(tuple(strategy.extended.worker_devices))

@@ -1,0 +1,158 @@
+"""Tunes a load on a site: searches by size, composes, and races "auto"."""
+
+import dataclasses
+import itertools
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from tf_cdops import registry
+from tf_cdops.base import topology as topology_lib
+from tf_cdops.cli.measuring import contenders
+from tf_cdops.cli.measuring import exact_inputs
+from tf_cdops.cli.measuring import limits
+from tf_cdops.cli.measuring import search
+from tf_cdops.cli.measuring import sites
+from tf_cdops.cli.measuring import steps
+from tf_cdops.cli.measuring import timing
+from tf_cdops.cli.measuring import tuning
+from tf_cdops.execution import executor
+from tf_cdops.planning import planner
+from tf_cdops.planning import spec as spec_lib
+from tf_cdops.registry import requirements
+
+AUTO = tuning.Setting(spec_lib.parse(spec_lib.AUTO), planner.Packing())
+_SEARCHING = 0.6  # The part of the time that goes into the search.
+_SAMPLE = 32  # Tensors of a class that stand for all of it in the search.
+_LEAST_PAIRS, _MAX_PAIRS = 6, 100  # Fewer can't prove anything.
+_LIMIT_SECONDS = 600.0
+# Tried first, since time may run out: what most often wins.
+_FIRST = ("nccl", "ps", "ps/ps", "pscpu", "hierarchical_copy")
+
+
+@dataclasses.dataclass(frozen=True)
+class Race:
+  """The composed choice against "auto", on the whole load."""
+
+  verdict: tuning.Verdict
+  auto: timing.Summary
+  composed: timing.Summary
+  wrong: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+  """What tuning came to.
+
+  Attributes:
+    composed: the best ways of all sizes, put together.
+    found: for each class of sizes, the seconds of each way that was tried.
+    untried: how many ways there was no time for.
+    race: None if the composed choice is what "auto" does anyway.
+    interrupted: whether it ended early; then nothing is composed.
+  """
+
+  composed: tuning.Setting
+  found: Mapping[tuning.SizeClass, Mapping[planner.Choice, float]]
+  untried: int
+  race: Race | None
+  interrupted: bool = False
+
+  @property
+  def advice(self) -> tuning.Setting:
+    """The composed choice if it surely is quicker, else "auto"."""
+    if self.race and self.race.verdict.better and not self.race.wrong:
+      return self.composed
+    return AUTO
+
+
+def tune(site: sites.Site, sizes: Sequence[planner.TensorSize],
+         seconds: float,
+         on_candidate: Callable[[planner.Choice], object] = lambda _: None
+         ) -> Outcome:
+  """Finds the quickest spec for a load.
+
+  Args:
+    site: the devices.
+    sizes: the tensors that travel together.
+    seconds: how long it may take; what is being built then is finished, and
+      a few pairs of steps are run in any case.
+    on_candidate: called before each candidate is tried.
+  """
+  end = time.monotonic() + seconds
+  names = algorithms(site.topology)
+  classes = tuning.size_classes([size.num_bytes or 0 for size in sizes])
+  found: dict[tuning.SizeClass, dict[planner.Choice, float]] = {}
+  untried = 0
+  for i, size_class in enumerate(classes):
+    left = end - time.monotonic() - (1 - _SEARCHING) * seconds
+    ways = tuning.candidates(size_class, names)
+    try:
+      found[size_class] = _search(site, sizes, size_class, ways,
+                                  left / (len(classes) - i), on_candidate)
+    except KeyboardInterrupt:
+      return Outcome(AUTO, found, untried, None, interrupted=True)
+    untried += len(ways) - len(found[size_class])
+  composed = tuning.compose(found)
+  planned = [
+      executor.checked_plan(tuple(sizes), site.topology, choice.spec,
+                            choice.packing)
+      for choice in (AUTO, composed)]
+  race = None if planned[0] == planned[1] else _race(
+      composed, exact_inputs.make(site, sizes), end)
+  return Outcome(composed, found, untried, race)
+
+
+def algorithms(topology: topology_lib.Topology) -> list[str]:
+  """Returns what can run on these devices, the most promising first.
+
+  Pairs only where workers have several devices; elsewhere they add nothing.
+  """
+  names = [algorithm.name for algorithm in registry.all_reduce_algorithms()]
+  if len(topology.workers) > 1 and len(topology.devices) > len(
+      topology.workers):
+    names += [f"{intra}/{inter}" for intra in ("nccl", "ps", "xring")
+              for inter in ("ps", "xring", "rechd")]
+  machine = executor.machine()
+  fitting = [name for name in names if not requirements.unmet(
+      registry.lookup(name), topology, machine)]
+  return sorted(fitting, key=lambda name: (
+      _FIRST.index(name) if name in _FIRST else len(_FIRST)))
+
+
+def _search(site: sites.Site, sizes: Sequence[planner.TensorSize],
+            size_class: tuning.SizeClass, ways: Sequence[planner.Choice],
+            seconds: float,
+            on_candidate: Callable[[planner.Choice], object]
+            ) -> dict[planner.Choice, float]:
+  stride = -(-len(size_class.tensors) // _SAMPLE)
+  sample = size_class.tensors[::stride]
+  inputs = exact_inputs.make(site, [sizes[i] for i in sample])
+  times = search.search(inputs, ways, seconds, on_candidate)
+  scale = len(size_class.tensors) / len(sample)
+  return {candidate: one * scale for candidate, one in times.items()}
+
+
+def _race(composed: tuning.Setting, inputs: exact_inputs.Inputs,
+          end: float) -> Race:
+  """Runs the choice and "auto" in pairs until the time is up."""
+  with limits.limit(_LIMIT_SECONDS, "building the final comparison"):
+    auto, other = (
+        steps.build(contenders.of_spec(choice.spec, choice.packing), inputs)
+        for choice in (AUTO, composed))
+  seconds: dict[str, list[float]] = {"auto": [], "composed": []}
+  timed = timing.rounds({"auto": auto.run, "composed": other.run})
+  next(timed)  # To warm up.
+  for pair in itertools.count(1):
+    with limits.limit(_LIMIT_SECONDS, "a pair of steps"):
+      for name, one in next(timed).items():
+        seconds[name].append(one)
+    if pair == _MAX_PAIRS or (pair >= _LEAST_PAIRS
+                              and time.monotonic() > end):
+      break
+  verdict = tuning.judge(seconds["auto"], seconds["composed"])
+  wrong = 0
+  if verdict.better:  # What is recommended must be right as well.
+    with limits.limit(_LIMIT_SECONDS, "checking the sums"):
+      wrong = steps.count_wrong(other, inputs)
+  return Race(verdict, timing.Summary.of(seconds["auto"]),
+              timing.Summary.of(seconds["composed"]), wrong)

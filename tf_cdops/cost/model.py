@@ -1,0 +1,132 @@
+"""Predicts what a batch of all-reduces costs on given devices and links."""
+
+import collections
+import dataclasses
+import math
+from collections.abc import Iterable, Sequence
+
+from tf_cdops import registry
+from tf_cdops.base import topology as topology_lib
+from tf_cdops.cost import network as network_lib
+from tf_cdops.cost import usage as usage_lib
+
+Time = network_lib.Time
+Usage = usage_lib.Usage
+# Transfers up to which a batch is added up one by one; beyond, the largest
+# are, and the rest is taken to be like them. This keeps thousands of devices
+# quick.
+_WORK, _WORK_OF_ONE, _LEAST = 500_000, 2_000, 8
+
+
+@dataclasses.dataclass(frozen=True)
+class AllReduce:
+  """One all-reduce of a batch."""
+
+  algorithm: registry.Algorithm
+  elements: int
+  itemsize: int
+  rotation: int = 0
+
+  @property
+  def num_bytes(self) -> int:
+    return self.elements * self.itemsize
+
+
+@dataclasses.dataclass(frozen=True)
+class Cost:
+  """What a batch costs.
+
+  Attributes:
+    usage: of the links, by all of it.
+    most_steps: of one all-reduce.
+    time: predicted.
+  """
+
+  usage: Usage
+  most_steps: int
+  time: Time
+
+
+class Model:
+  """Costs on one topology and network; it remembers what it has counted."""
+
+  def __init__(self, topology: topology_lib.Topology,
+               network: network_lib.Network | None = None):
+    self.topology = topology
+    self.network = network or network_lib.Network.common(topology)
+    # After so many, the roles that rotate are the same again.
+    self._period = math.lcm(
+        len(topology.devices), len(topology.workers),
+        *{len(ranks) for ranks in topology.workers})
+    self._known: dict[AllReduce, Usage] = {}
+
+  def knows(self, algorithm: registry.Algorithm) -> bool:
+    """Whether the algorithm's cost on these devices can be told."""
+    return bool(algorithm.traffic) or (
+        len(self.topology.devices) <= usage_lib.MOST_TRACED)
+
+  def cost(self, batch: Iterable[AllReduce]) -> Cost:
+    """Returns what all-reduces cost together."""
+    counts = collections.Counter(
+        dataclasses.replace(one, rotation=one.rotation % self._period)
+        for one in batch if one.elements)
+    alike = collections.defaultdict(list)
+    for one in sorted(counts, key=lambda one: (-one.num_bytes, one.rotation)):
+      alike[one.algorithm].append(one)
+    used, most_steps = Usage.nothing(self.topology), 0
+    alone = []
+    for rows in alike.values():
+      used += self._sum(rows, counts, len(alike))
+      most_steps = max(most_steps, self._usage(rows[0]).steps)
+      alone.append(self._alone(rows[0]))
+    return Cost(used, most_steps, max(
+        [self._together(used), *alone], key=lambda time: time.total))
+
+  def _sum(self, rows: Sequence[AllReduce],
+           counts: collections.Counter[AllReduce], ways: int) -> Usage:
+    """Adds up all-reduces by one algorithm, the largest first."""
+    each = self._usage(rows[0]).links + _WORK_OF_ONE
+    most = max(_LEAST, _WORK // ways // each)
+    known = [self._usage(one).scaled(counts[one], counts[one])
+             for one in rows[:most]]
+    used = sum(known, Usage.nothing(self.topology))
+    rest = rows[most:]
+    if not rest:
+      return used
+    last = self._usage(rows[most - 1])
+    num_bytes = sum(counts[one] * one.num_bytes for one in rest)
+    like_it = dataclasses.replace(
+        last.scaled(sum(counts[one] for one in rest),
+                    num_bytes / rows[most - 1].num_bytes),
+        basis="extrapolated")
+    # Where roles rotate, the rest load all devices in turn.
+    rotates = len({one.busiest for one in known}) > 1
+    return used + (like_it.levelled() if rotates else like_it)
+
+  def _usage(self, one: AllReduce) -> Usage:
+    if one not in self._known:
+      self._known[one] = usage_lib.whole(
+          one.algorithm, self.topology, one.elements, one.itemsize,
+          one.rotation)
+    return self._known[one]
+
+  def _together(self, used: Usage) -> Time:
+    inside, across = self.network.inside, self.network.across
+    return Time(
+        float(used.latencies @ [inside.latency_seconds,
+                                across.latency_seconds]),
+        float(used.device_bytes.max()) / inside.bytes_per_second,
+        float(used.worker_bytes.max()) / across.bytes_per_second)
+
+  def _alone(self, one: AllReduce) -> Time:
+    """How long one takes whose every phase waits for the one before."""
+    latency = inside = across = 0.0
+    for phase in usage_lib.by_phase(one.algorithm, self.topology, one.elements,
+                                    one.itemsize, one.rotation):
+      time = self._together(phase)
+      latency += time.latency
+      if time.inside >= time.across:
+        inside += time.inside
+      else:
+        across += time.across
+    return Time(latency, inside, across)

@@ -1,0 +1,1 @@
+"""Emits a plan as TensorFlow ops, and checks what callers hand over."""

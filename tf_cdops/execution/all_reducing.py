@@ -1,0 +1,92 @@
+"""tf_cdops.all_reduce: the plain function, for code without a strategy."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tf_cdops.base import errors
+from tf_cdops.base import topology as topology_lib
+from tf_cdops.execution import devices
+from tf_cdops.execution import executor
+from tf_cdops.execution import inputs
+from tf_cdops.planning import planner
+
+
+@tf.autograph.experimental.do_not_convert  # Tracing is quicker without.
+def all_reduce(tensors: Sequence[Any], spec: Any = "auto", *,
+               reduce_op: Any = tf.distribute.ReduceOp.SUM,
+               topology: topology_lib.Topology | None = None,
+               options: Any = None) -> list[tf.Tensor]:
+  """Sums one tensor a device; returns the sum, one a device.
+
+  >>> with tf.device("CPU:0"):
+  ...   x = tf.constant([1.0, 2.0])
+  >>> with tf.device("CPU:1"):
+  ...   y = tf.constant([10.0, 20.0])
+  >>> [z.numpy().tolist() for z in tf_cdops.all_reduce([x, y], "xring")]
+  [[11.0, 22.0], [11.0, 22.0]]
+
+  Args:
+    tensors: one a device, all of one shape and dtype. Inside a tf.function
+      they may have no device; then the strategy's devices are meant, or those
+      of `topology`, and without either TensorFlow places the sum.
+    spec: which algorithm, in how many shards, for which sizes. A file's
+      packing has nothing to join here.
+    reduce_op: tf.distribute.ReduceOp.SUM or MEAN.
+    topology: where the tensors are, if not where they say; also declares
+      virtual workers.
+    options: tf.distribute.experimental.CommunicationOptions, for the
+      algorithms "collective" and "nccl".
+
+  Returns:
+    The result on each device, in the order of `tensors`.
+
+  Raises:
+    ValueError: if the tensors differ, share a device, or the spec is wrong or
+      can't run on these devices.
+  """
+  inputs.check_reduce_op(reduce_op)
+  parsed = planner.parse_all_reduce_spec(spec)
+  values = inputs.tensors_to_reduce(tensors)
+  if topology is not None:
+    _check_topology(topology, len(values))
+  where = topology or _topology(values)
+  if where is None:
+    total = executor.sum_on("", values)
+    if reduce_op == tf.distribute.ReduceOp.MEAN:
+      total = executor.divide_on("", total, len(values))
+    return executor.copy_to([""] * len(values), total)
+  placed = [executor.as_tensor(value, name) if devices.of(value) == name
+            else executor.copy_to([name], value)[0]
+            for value, name in zip(values, where.devices, strict=True)]
+  plan = executor.checked_plan((inputs.size_of(placed),), where, parsed)
+  result, = executor.all_reduce(plan, [placed], where, reduce_op,
+                                inputs.engine_options(options))
+  return result
+
+
+def _check_topology(topology: topology_lib.Topology, count: int) -> None:
+  if not isinstance(topology, topology_lib.Topology):
+    raise errors.InputError(
+        f"`topology` ({topology!r}) must be a tf_cdops.Topology.")
+  if len(topology.devices) != count:
+    raise errors.InputError(
+        f"`topology` has {len(topology.devices)} devices and `tensors` "
+        f"{count}; there must be one tensor a device.")
+  for name in topology.devices:
+    devices.check_present(name, "topology")
+
+
+def _topology(values: Sequence[Any]) -> topology_lib.Topology | None:
+  """Returns where the values are; None if that can't be known."""
+  names = devices.of_replicas(tuple(values))
+  if not all(names):
+    return None
+  for i, name in enumerate(names):
+    if name in names[:i]:
+      raise errors.InputError(
+          f"`tensors` {names.index(name)} and {i} are both on {name}; an "
+          "all-reduce takes one tensor a device: place each with tf.device, "
+          "or say with `topology` where they are meant to be.")
+  return topology_lib.Topology.from_devices(names)

@@ -1,0 +1,140 @@
+"""Emits TensorFlow ops: sums, means and copies, each on a named device."""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tf_cdops import registry
+from tf_cdops.base import tf_compat
+from tf_cdops.base import topology as topology_lib
+from tf_cdops.execution import devices
+from tf_cdops.execution import packing as packing_lib
+from tf_cdops.execution import sparse
+from tf_cdops.fabric import base
+from tf_cdops.fabric import emitting
+from tf_cdops.fabric import engines
+from tf_cdops.fabric import tensorflow as tensorflow_fabric
+from tf_cdops.planning import planner
+from tf_cdops.planning import spec as spec_lib
+from tf_cdops.registry import requirements
+
+# Sums a list of dense tensors, one per replica; tf.math.add_n is one.
+AccumulationFn = Callable[[list[Any]], Any]
+# Makes another algorithm of one.
+Composition = Callable[[registry.Algorithm], registry.Algorithm]
+
+
+def sum_on(device: str, values: Sequence[Any],
+           accumulation_fn: AccumulationFn = tf.math.add_n) -> Any:
+  """Sums tensors or IndexedSlices on `device`."""
+  with tf.device(device):
+    if any(sparse.is_sparse(value) for value in values):
+      return sparse.add_slices(values)
+    return accumulation_fn([tf.convert_to_tensor(value) for value in values])
+
+
+def divide_on(device: str, value: Any, count: int) -> Any:
+  """Divides by the number of replicas; int64 becomes float64, as in TF."""
+  with tf.device(device):
+    if sparse.is_sparse(value):
+      return sparse.divide(value, count)
+    return value / count
+
+
+def as_tensor(value: Any, device: str) -> tf.Tensor:
+  """Returns a replica's tensor, or its variable's value, on its device."""
+  if isinstance(value, tf.Tensor):
+    return value
+  with tf.device(device):
+    return tf.convert_to_tensor(value)
+
+
+def gather_slices(values: Sequence[Any], names: Sequence[str],
+                  reduce_op: Any) -> list[tf.IndexedSlices]:
+  """Sums IndexedSlices by sending all of them to each device."""
+  results = []
+  for name in names:
+    total = sum_on(name, values)
+    if reduce_op == tf.distribute.ReduceOp.MEAN:
+      total = divide_on(name, total, len(values))
+    results.append(total)
+  return results
+
+
+def concat_on(device: str, values: Sequence[Any], axis: int) -> tf.Tensor:
+  """Joins tensors along `axis` on `device`."""
+  with tf.device(device):
+    return tf.concat([tf.convert_to_tensor(value) for value in values], axis)
+
+
+def copy_to(names: Sequence[str], value: Any) -> list[Any]:
+  """Copies a tensor or IndexedSlices to each device."""
+  copies = []
+  for name in names:
+    with tf.device(name):
+      copies.append(sparse.copy(value) if sparse.is_sparse(value)
+                    else tf.identity(value))
+  return copies
+
+
+def machine() -> requirements.Machine:
+  """Returns what this TensorFlow has, for checking an algorithm's needs."""
+  return requirements.Machine(tf_compat.has_kernel, devices.has_virtual_gpus)
+
+
+@functools.lru_cache(maxsize=256)  # A training step plans once.
+def checked_plan(sizes: tuple[planner.TensorSize, ...],
+                 topology: topology_lib.Topology,
+                 spec: spec_lib.AllReduceSpec,
+                 packing: planner.Packing | None = None) -> planner.Plan:
+  """Plans a batch, and checks that the devices can follow the plan."""
+  here = machine()
+  nccl = requirements.nccl_can_run(topology, here)
+  plan = planner.plan(sizes, topology, spec, packing, nccl)
+  for name in {bucket.algorithm for bucket in plan.buckets}:
+    requirements.check(registry.lookup(name), topology, here)
+  return plan
+
+
+def all_reduce(plan: planner.Plan, batch: Sequence[Sequence[tf.Tensor]],
+               topology: topology_lib.Topology, reduce_op: Any,
+               options: engines.Options | None = None,
+               composed: Sequence[Composition] = ()
+               ) -> list[list[tf.Tensor]]:
+  """Sums or averages a batch as planned.
+
+  Args:
+    plan: which tensors travel together and how.
+    batch: for each value of the plan, one tensor per device.
+    topology: the devices.
+    reduce_op: tf.distribute.ReduceOp.SUM or MEAN.
+    options: for TensorFlow's own engines.
+    composed: what is made of each algorithm, such as `registry.in_order`.
+
+  Returns:
+    For each value, its result, one tensor per device.
+  """
+  names = topology.devices
+  fabric = tensorflow_fabric.TensorFlowFabric(options)
+  results: list[list[Any]] = [[None] * len(names) for _ in batch]
+  for bucket in plan.buckets:
+    algorithm = functools.reduce(lambda made, make: make(made), composed,
+                                 bucket.sharded_algorithm)
+    values = [batch[i] for i in bucket.tensors]
+    layout = packing_lib.Layout.of([tensors[0] for tensors in values])
+    packed = [layout.pack([tensors[rank] for tensors in values], name,
+                          fabric.emitter) for rank, name in enumerate(names)]
+    sums = algorithm.all_reduce(fabric, fabric.place(packed, names),
+                                base.Group.of(topology, bucket.rotation))
+    for rank, (total, name) in enumerate(zip(sums, names, strict=True)):
+      whole = fabric.tensor(total, packed[rank])
+      if whole is packed[rank]:  # Nothing to sum; place it all the same.
+        whole = emitting.copy(whole, name)
+      if reduce_op == tf.distribute.ReduceOp.MEAN:  # Once a pack.
+        whole = divide_on(name, whole, len(names))
+      parts = layout.unpack(whole, name, fabric.emitter)
+      for i, part in zip(bucket.tensors, parts, strict=True):
+        results[i][rank] = part
+  return results

@@ -1,0 +1,123 @@
+"""The parts of a plan and the other choices, with what each costs."""
+
+import collections
+import dataclasses
+from collections.abc import Callable, Iterable, Sequence
+
+from tf_cdops import cost
+from tf_cdops.planning import planner
+from tf_cdops.planning import spec as spec_lib
+from tf_cdops.registry import requirements
+
+# An explanation is of devices that needn't be here, so it takes for granted
+# what only a TensorFlow with these devices could tell.
+MACHINE = requirements.Machine(has_kernel=lambda op, kind: True,
+                               has_virtual_gpus=lambda: False)
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+  """Buckets that go the same way for the same reason.
+
+  Attributes:
+    algorithm: what sums them.
+    shards: in how many parts.
+    why: the reason.
+    packed: whether tensors are joined in them.
+    buckets: how many there are.
+    tensors: the positions of their tensors.
+    num_bytes: their size together, on one replica.
+    smallest: the least bytes in a bucket.
+    largest: the most.
+    steps: transfers on the critical path of one bucket.
+    inside: bytes moved between devices of a worker, by all buckets.
+    across: bytes moved between workers, by all buckets.
+    time: predicted, of all buckets.
+    basis: one of usage.BASES: how sure the numbers are.
+  """
+
+  algorithm: str
+  shards: int
+  why: str
+  packed: bool
+  buckets: int
+  tensors: tuple[int, ...]
+  num_bytes: int
+  smallest: int
+  largest: int
+  steps: int
+  inside: int
+  across: int
+  time: cost.Time
+  basis: str
+
+
+@dataclasses.dataclass(frozen=True)
+class SpecCost:
+  """What the same tensors cost by some spec."""
+
+  spec: str
+  steps: int
+  inside: int
+  across: int
+  time: cost.Time
+  basis: str
+
+
+class PlanCosts:
+  """Plans for some tensors and devices, and says what plans cost."""
+
+  def __init__(self, model: cost.Model, sizes: Sequence[planner.TensorSize],
+               packing: planner.Packing | None = None):
+    self.model = model
+    self._sizes, self._packing = sizes, packing
+
+  def plan(self, spec: spec_lib.AllReduceSpec) -> planner.Plan:
+    return planner.plan(
+        self._sizes, self.model.topology, spec, self._packing,
+        requirements.nccl_can_run(self.model.topology, MACHINE))
+
+  def spec_cost(self, spec: str, plan: planner.Plan) -> SpecCost:
+    """Returns what a plan costs."""
+    total = self._cost(plan.buckets)
+    used = total.usage
+    return SpecCost(spec, used.steps, used.inside, used.across, total.time,
+                  used.basis)
+
+  def spec_costs(self, names: Iterable[str]) -> list[SpecCost]:
+    """Returns what each algorithm costs if all tensors go by it.
+
+    The buckets are the same for all of them, so one plan will do.
+    """
+    buckets = self.plan(spec_lib.parse("ps")).buckets
+    return [self.spec_cost(name, planner.Plan(tuple(
+        dataclasses.replace(bucket, algorithm=name) for bucket in buckets)))
+            for name in names]
+
+  def parts(self, plan: planner.Plan,
+            why: Callable[[planner.Bucket], str]) -> tuple[Part, ...]:
+    """Returns a plan's parts, in the order of buckets."""
+    alike = collections.defaultdict(list)
+    for bucket in plan.buckets:
+      alike[bucket.algorithm, bucket.shards, why(bucket),
+            len(bucket.tensors) > 1].append(bucket)
+    return tuple(self._part(reason, buckets)
+                 for (_, _, reason, _), buckets in alike.items())
+
+  def _part(self, why: str, buckets: Sequence[planner.Bucket]) -> Part:
+    total = self._cost(buckets)
+    sizes = [bucket.num_bytes or 0 for bucket in buckets]
+    return Part(
+        buckets[0].algorithm, buckets[0].shards, why,
+        len(buckets[0].tensors) > 1, len(buckets),
+        tuple(sorted(i for bucket in buckets for i in bucket.tensors)),
+        sum(sizes), min(sizes), max(sizes), total.most_steps,
+        total.usage.inside, total.usage.across, total.time, total.usage.basis)
+
+  def _cost(self, buckets: Iterable[planner.Bucket]) -> cost.Cost:
+    itemsize = lambda bucket: planner.ITEMSIZES[
+        self._sizes[bucket.tensors[0]].dtype]
+    return self.model.cost(cost.AllReduce(
+        bucket.sharded_algorithm,
+        (bucket.num_bytes or 0) // itemsize(bucket), itemsize(bucket),
+        bucket.rotation) for bucket in buckets)

@@ -1,0 +1,1 @@
+"""Decides which tensors travel together and how, without TensorFlow."""
