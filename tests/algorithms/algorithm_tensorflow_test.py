@@ -25,6 +25,7 @@ from tf_cdops import registry
 from tf_cdops.fabric import base
 from tf_cdops.fabric import tensorflow as tensorflow_fabric
 from tf_cdops.registry import proof
+from tf_cdops.registry import registration
 
 COUNTS = (*range(1, 10), 12, 16)
 LENGTHS = (0, 1, 2, 7, 64, 100, 1000)
@@ -111,7 +112,7 @@ class AlgorithmTestCase(parameterized.TestCase):
 
   def setUp(self):
     super().setUp()
-    self.enter_context(unittest.mock.patch.dict(registry._algorithms))
+    self.enter_context(unittest.mock.patch.dict(registration._algorithms))
     tf_cdops.register_all_reduce(
         "everyone", description="All to all.")(everyone)
 

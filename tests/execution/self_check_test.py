@@ -16,8 +16,8 @@ import numpy as np
 import tensorflow as tf
 
 import tf_cdops
-from tf_cdops import registry
 from tf_cdops.execution import executor
+from tf_cdops.registry import registration
 
 SUM, MEAN = test_util.SUM, test_util.MEAN
 REPLICAS, SPECS = class_util.REPLICAS, class_util.SPECS
@@ -32,7 +32,7 @@ class SelfCheckTest(parameterized.TestCase):
   def setUp(self):
     super().setUp()
     # What this test registers must not stay for other tests.
-    self.enter_context(mock.patch.dict(registry._algorithms))
+    self.enter_context(mock.patch.dict(registration._algorithms))
 
     @tf_cdops.register_all_reduce(
         "drops_one", description="Forgets the last replica.")

@@ -31,7 +31,6 @@ from tf_cdops.cli import loads
 from tf_cdops.cli import output
 from tf_cdops.cli import schedule
 from tf_cdops.cli.page import writing
-from tf_cdops.cost import network as network_lib
 from tf_cdops.explaining import wording
 from tf_cdops.planning import planner
 from tf_cdops.planning import spec
@@ -188,10 +187,10 @@ def _network(args: argparse.Namespace,
   several, network = len(topology.workers) > 1, cost.Network.common(topology)
   if args.inside is not None:
     network = dataclasses.replace(
-        network, inside=network_lib.preset(args.inside, "--inside"))
+        network, inside=cost.preset(args.inside, "--inside"))
   if args.across is not None:
     network = dataclasses.replace(
-        network, across=network_lib.preset(args.across, "--across"))
+        network, across=cost.preset(args.across, "--across"))
     if not several:
       raise errors.InputError(
           f"`--across` ({args.across!r}) must come with several --workers: one "

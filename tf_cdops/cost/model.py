@@ -4,6 +4,9 @@ import collections
 import dataclasses
 import math
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
 
 from tf_cdops import registry
 from tf_cdops.base import topology as topology_lib
@@ -18,8 +21,7 @@ Usage = usage_lib.Usage
 _WORK, _WORK_OF_ONE, _LEAST = 500_000, 2_000, 8
 
 
-@dataclasses.dataclass(frozen=True)
-class AllReduce:
+class AllReduce(NamedTuple):
   """One all-reduce of a batch."""
 
   algorithm: registry.Algorithm
@@ -68,7 +70,7 @@ class Model:
   def cost(self, batch: Iterable[AllReduce]) -> Cost:
     """Returns what all-reduces cost together."""
     counts = collections.Counter(
-        dataclasses.replace(one, rotation=one.rotation % self._period)
+        one._replace(rotation=one.rotation % self._period)
         for one in batch if one.elements)
     alike = collections.defaultdict(list)
     for one in sorted(counts, key=lambda one: (-one.num_bytes, one.rotation)):
@@ -86,22 +88,30 @@ class Model:
            counts: collections.Counter[AllReduce], ways: int) -> Usage:
     """Adds up all-reduces by one algorithm, the largest first."""
     each = self._usage(rows[0]).links + _WORK_OF_ONE
-    most = max(_LEAST, _WORK // ways // each)
+    limit = max(_LEAST, _WORK // ways // each)
     known = [self._usage(one).scaled(counts[one], counts[one])
-             for one in rows[:most]]
+             for one in rows[:limit]]
     used = sum(known, Usage.nothing(self.topology))
-    rest = rows[most:]
+    rest = rows[limit:]
     if not rest:
       return used
-    last = self._usage(rows[most - 1])
+    last = self._usage(rows[limit - 1])
     num_bytes = sum(counts[one] * one.num_bytes for one in rest)
     like_it = dataclasses.replace(
         last.scaled(sum(counts[one] for one in rest),
-                    num_bytes / rows[most - 1].num_bytes),
+                    num_bytes / rows[limit - 1].num_bytes),
         basis="extrapolated")
-    # Where roles rotate, the rest load all devices in turn.
-    rotates = len({one.busiest for one in known}) > 1
-    return used + (like_it.levelled() if rotates else like_it)
+    if len({one.busiest for one in known}) == 1:  # Roles don't rotate.
+      return used + like_it
+    # They do, so the rest's busiest are other devices each time: each device
+    # gets what most get, and no less than all have in the mean.
+    mean = (used + like_it).levelled(np.mean)
+    most = used + like_it.levelled(
+        lambda *loads, **how: np.minimum(np.median(*loads, **how),
+                                         np.mean(*loads, **how)))
+    return dataclasses.replace(
+        most, device_bytes=np.maximum(most.device_bytes, mean.device_bytes),
+        worker_bytes=np.maximum(most.worker_bytes, mean.worker_bytes))
 
   def _usage(self, one: AllReduce) -> Usage:
     if one not in self._known:
