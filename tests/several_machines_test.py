@@ -15,8 +15,8 @@ _LENGTH = 6720  # Cut evenly by any of them.
 
 def table() -> str:
   """Returns the page's table, as the formulas of the algorithms have it."""
-  columns = ["spec", *(f">{workers} × {devices}" for workers, devices in _SIZES),
-             ">steps on each"]
+  columns = ["spec", *(f">{workers} x {devices}" for workers, devices
+                       in _SIZES), ">steps on each"]
   rows = []
   for spec in _SPECS:
     used = [usage.whole(registry.lookup(spec), tf_cdops.Topology.grid(*size),

@@ -110,9 +110,10 @@ class AllReduceCrossDeviceOps(base.CheckedCrossDeviceOps):
             reduce_op, value, destinations, options)
         how = "summed on one device"
       else:
-        values = sparse_lib.prepare(value.values, topology.devices,
-                                    self._sparse)
-        if not any(map(sparse_lib.is_sparse, values)):
+        values = value.values
+        if any(isinstance(one, tf.IndexedSlices) for one in values):
+          values = sparse_lib.prepare(values, topology.devices, self._sparse)
+        if not any(isinstance(one, tf.IndexedSlices) for one in values):
           batches[topology][i] = values
           continue
         result = tf_compat.mirrored(executor.gather_slices(

@@ -100,7 +100,7 @@ def _check_summable(values: Sequence[Any], argument: str) -> None:
         f"`{argument}` has dtype {first.dtype.name}, which has no sum; cast it "
         "to a number first.")
   dtype, shape = first.dtype, first.shape
-  dense = not sparse.is_sparse(first)
+  dense = not isinstance(first, tf.IndexedSlices)
   for replica, other in enumerate(values[1:], start=1):
     # Nearly always so, and in eager mode this is what a step waits for.
     if (dense and other.dtype == dtype and isinstance(other, tf.Tensor)

@@ -100,9 +100,7 @@ class AllReduceSpec(tuple[AllReduceSpecTuple, ...]):
   def __ne__(self, other: object) -> bool:  # A tuple has one of its own.
     return not self == other
 
-  def __hash__(self) -> int:
-    lines = super().__hash__()
-    return lines if self._packing is None else hash((lines, self._packing))
+  __hash__ = tuple.__hash__
 
   def __str__(self) -> str:
     parts = []
