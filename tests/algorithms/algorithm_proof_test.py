@@ -2,7 +2,6 @@
 
 import collections
 import dataclasses
-import unittest.mock
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,11 +10,11 @@ from absl.testing import parameterized
 import numpy as np
 from tests import all_reduce_contract
 from tests import python_process
+from tests import registrations
 
 from tf_cdops import registry
 from tf_cdops.base import errors
 from tf_cdops.registry import proof
-from tf_cdops.registry import registration
 
 workers_of = all_reduce_contract.workers_of
 
@@ -63,7 +62,7 @@ class ThirdParty(all_reduce_contract.Contract):
 
   def setUp(self):
     super().setUp()
-    self.enter_context(unittest.mock.patch.dict(registration._algorithms))
+    self.enter_context(registrations.undone())
     self.register()
 
 

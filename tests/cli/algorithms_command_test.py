@@ -2,16 +2,15 @@
 
 import json
 import re
-import unittest.mock
 
 from absl.testing import absltest
 from tests import all_reduce_contract
 from tests import python_process
+from tests import registrations
 
 from tf_cdops import registry
 from tf_cdops.cli import algorithms
 from tf_cdops.registry import proof
-from tf_cdops.registry import registration
 
 
 def run(*args: str):
@@ -71,7 +70,7 @@ class AlgorithmsTest(absltest.TestCase):
       total = fabric.add(values, group.places[0])
       return [fabric.copy(total, place) for place in group.places]
 
-    with unittest.mock.patch.dict(registration._algorithms):
+    with registrations.undone():
       registry.register_all_reduce("star", description="A | star.")(star)
       registry.register_all_reduce("wrong", description="Wrong.")(
           lambda fabric, values, group: list(values))

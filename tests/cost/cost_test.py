@@ -5,6 +5,7 @@ import unittest.mock
 from absl.testing import absltest
 from absl.testing import parameterized
 from tests import all_reduce_contract
+from tests import registrations
 
 from tf_cdops import cost
 from tf_cdops import registry
@@ -13,7 +14,6 @@ from tf_cdops.base import topology as topology_lib
 from tf_cdops.cost import model as model_lib
 from tf_cdops.cost import usage
 from tf_cdops.registry import proof
-from tf_cdops.registry import registration
 
 workers_of = all_reduce_contract.workers_of
 _TOPOLOGIES = (*all_reduce_contract.ONE_WORKER,
@@ -75,7 +75,7 @@ class CountedTest(parameterized.TestCase):
 
   @parameterized.parameters("star", "star/xring", "xring/star")
   def test_traces(self, name):
-    with unittest.mock.patch.dict(registration._algorithms):
+    with registrations.undone():
       registry.register_all_reduce("star", description="A star.")(star)
       for topology in _TOPOLOGIES:
         self.check(name, topology, 100, 2, 1)

@@ -1,12 +1,12 @@
 """Tests of explanations: the plan, its reasons, its bytes and times."""
 
 import json
-import unittest.mock
 
 from absl.testing import absltest
 from absl.testing import parameterized
 from tests import all_reduce_contract
 from tests import python_process
+from tests import registrations
 
 from tf_cdops import cost
 from tf_cdops import explaining
@@ -17,7 +17,6 @@ from tf_cdops.explaining import wording
 from tf_cdops.planning import auto_rules
 from tf_cdops.planning import planner
 from tf_cdops.registry import proof
-from tf_cdops.registry import registration
 
 workers_of = all_reduce_contract.workers_of
 _SIZES = [1024] * 5 + [4 << 20, 100_000]
@@ -125,7 +124,7 @@ class BytesTest(parameterized.TestCase):
     self.assertEqual(e.total.across, 2 * 511 * e.num_bytes)
 
   def test_an_own_algorithm_is_traced(self):
-    with unittest.mock.patch.dict(registration._algorithms):
+    with registrations.undone():
       @registry.register_all_reduce("star", description="A star.")
       def star(fabric, values, group):
         total = fabric.add(values, group.places[0])

@@ -5,17 +5,16 @@ import pathlib
 import pkgutil
 import re
 import textwrap
-import unittest.mock
 
 from absl.testing import absltest
 from absl.testing import parameterized
 from tests import python_process
+from tests import registrations
 
 import tf_cdops
 from tf_cdops import algorithms
 from tf_cdops import registry
 from tf_cdops.base import errors
-from tf_cdops.registry import registration
 
 _OURS = [known.name for known in tf_cdops.all_reduce_algorithms()]
 
@@ -29,7 +28,7 @@ class RegistryTest(parameterized.TestCase):
 
   def setUp(self):
     super().setUp()
-    self.enter_context(unittest.mock.patch.dict(registration._algorithms))
+    self.enter_context(registrations.undone())
 
   def register(self, name, **kwargs):
     return tf_cdops.register_all_reduce(
