@@ -12,7 +12,7 @@ from tests import python_process
 
 from tf_cdops import registry
 from tf_cdops.cli import main
-from tf_cdops.cli import schedule
+from tf_cdops.explaining import schedule
 from tf_cdops.planning import planner
 from tf_cdops.registry import proof
 

@@ -29,7 +29,7 @@ from tf_cdops.base import topology as topology_lib
 from tf_cdops.cli import assumptions
 from tf_cdops.cli import loads
 from tf_cdops.cli import output
-from tf_cdops.cli import schedule
+from tf_cdops.explaining import schedule
 from tf_cdops.cli.page import writing
 from tf_cdops.explaining import wording
 from tf_cdops.planning import planner

@@ -3,7 +3,7 @@
 import collections
 import html
 
-from tf_cdops.cli import schedule as schedule_lib
+from tf_cdops.explaining import schedule as schedule_lib
 
 _WIDTH = 960
 _LABELS = 62

@@ -3,7 +3,7 @@
 import html as html_lib
 
 from tf_cdops import explaining
-from tf_cdops.cli import schedule
+from tf_cdops.explaining import schedule
 from tf_cdops.cli.page import chart
 from tf_cdops.cli.page import drawing
 from tf_cdops.cli.page import style
