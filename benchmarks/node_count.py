@@ -39,7 +39,7 @@ def predict(spec: str, sizes: Sequence[planner.TensorSize],
     values = [fabric.replica(i, sum(lengths), place)
               for i, place in enumerate(topology.devices)]
     bucket.sharded_algorithm.all_reduce(
-        fabric, values, base.Group.of(topology, bucket.rotation))
+        fabric, values, base.Group.from_topology(topology, bucket.rotation))
     nodes += fabric.nodes
     for value in values:
       if value in fabric.parted and len(shapes) == 1 and len(shapes[0]) != 1:

@@ -82,7 +82,7 @@ class Contract(absltest.TestCase):
                     length: int, rotation: int, shards: int) -> None:
     where = f"{_where(name, topology, length)}, {rotation}, {shards} shards"
     algorithm = registry.sharded(registry.lookup(name), shards)
-    group = base.Group.of(topology, rotation)
+    group = base.Group.from_topology(topology, rotation)
     trace = proof.prove(algorithm, topology, length, rotation)
     phases = algorithm.traffic(length, group).phases
     self.assertEqual(sum(int(phase.elements.sum()) for phase in phases),
@@ -111,7 +111,8 @@ class Contract(absltest.TestCase):
 
     Pairs don't: a worker may have one device, and a part no elements.
     """
-    fabric, group = tracing.TracingFabric(), base.Group.of(topology, shard)
+    fabric = tracing.TracingFabric()
+    group = base.Group.from_topology(topology, shard)
     values = [fabric.replica(i, length, place)
               for i, place in enumerate(group.places)]
     results = registry.lookup(name).all_reduce(fabric, values, group)

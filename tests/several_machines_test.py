@@ -19,7 +19,7 @@ def table() -> str:
                        in _SIZES), ">steps on each"]
   rows = []
   for spec in _SPECS:
-    used = [usage.whole(registry.lookup(spec), tf_cdops.Topology.grid(*size),
+    used = [usage.count(registry.lookup(spec), tf_cdops.Topology.grid(*size),
                         _LENGTH) for size in _SIZES]
     rows.append([f"`{spec}`", *(f"{one.across / _LENGTH:.3g}n" for one in used),
                  ", ".join(str(one.steps) for one in used)])

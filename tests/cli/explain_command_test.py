@@ -221,7 +221,7 @@ class WrongUsageTest(parameterized.TestCase):
 class ScheduleTest(parameterized.TestCase):
 
   def of(self, name, *sizes, shards=1, turn=0, kind="GPU"):
-    return schedule.of(planner.Bucket((0,), name, shards, turn, 4),
+    return schedule.for_bucket(planner.Bucket((0,), name, shards, turn, 4),
                        workers_of(*sizes, kind=kind))
 
   @parameterized.parameters(

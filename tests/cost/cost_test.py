@@ -25,8 +25,8 @@ _NAMES = ("xring", "rechd", "ps", "pscpu", "psgpu", "hierarchical_copy",
           "hierarchical_copy/xring")
 
 
-def whole(name, topology, elements, itemsize=1, shards=1, rotation=0):
-  return usage.whole(registry.sharded(registry.lookup(name), shards), topology,
+def count(name, topology, elements, itemsize=1, shards=1, rotation=0):
+  return usage.count(registry.sharded(registry.lookup(name), shards), topology,
                      elements, itemsize, rotation)
 
 
@@ -41,7 +41,7 @@ class CountedTest(parameterized.TestCase):
   def check(self, name, topology, length, shards, rotation):
     trace = proof.prove(registry.sharded(registry.lookup(name), shards),
                         topology, length, rotation)
-    used = whole(name, topology, length, 4, shards, rotation)
+    used = count(name, topology, length, 4, shards, rotation)
     worker = {topology.devices[rank]: w
               for w, ranks in enumerate(topology.workers) for rank in ranks}
     worker = dict(zip(topology.hosts, range(99), strict=False)) | worker
@@ -79,7 +79,7 @@ class CountedTest(parameterized.TestCase):
       registry.register_all_reduce("star", description="A star.")(star)
       for topology in _TOPOLOGIES:
         self.check(name, topology, 100, 2, 1)
-        used = whole(name, topology, 100)
+        used = count(name, topology, 100)
         if len(topology.devices) > 1 and "xring/" not in name:
           self.assertEqual(used.basis, "traced")
 
@@ -89,7 +89,7 @@ class CountedTest(parameterized.TestCase):
         names, workers=[names[:2], names[2:]])
     for name in ("pscpu", "pscpu/pscpu", "pscpu/xring"):
       trace = proof.prove(registry.lookup(name), topology, 12)
-      used = whole(name, topology, 12)
+      used = count(name, topology, 12)
       self.assertEqual(used.inside + used.across, trace.moved, name)
 
 
@@ -101,18 +101,18 @@ class UsageTest(parameterized.TestCase):
       ("rechd/xring", 4, 4, 6), ("collective", 2, 4, 2 * 2 * 7 / 8))
   def test_bytes_between_workers(self, name, workers, devices, times):
     topology = topology_lib.Topology.grid(workers, devices)
-    used = whole(name, topology, 8000, 4)
+    used = count(name, topology, 8000, 4)
     self.assertEqual(used.across, times * 8000 * 4)
 
   def test_shards_share_the_load(self):
-    one, four = (whole("ps", workers_of(4), 400, shards=shards)
+    one, four = (count("ps", workers_of(4), 400, shards=shards)
                  for shards in (1, 4))
     self.assertEqual((one.inside, one.steps), (four.inside, four.steps))
     self.assertEqual((one.device_bytes.max(), four.device_bytes.max()),
                      (3 * 400, 3 * 100 + 3 * 100))
 
   def test_one_after_the_other(self):
-    used = whole("ps", workers_of(2, 2), 10)
+    used = count("ps", workers_of(2, 2), 10)
     both = used + used
     self.assertEqual((both.steps, both.across), (4, 2 * used.across))
 
@@ -120,7 +120,7 @@ class UsageTest(parameterized.TestCase):
                             ("xring", "exact"))
   def test_says_how_sure_it_is(self, name, basis):
     topology = workers_of(4) if name == "nccl" else workers_of(2, 2)
-    used = whole(name, topology, 10)
+    used = count(name, topology, 10)
     self.assertEqual(used.basis, basis)
 
   def test_needs_a_formula_for_many_devices(self):
@@ -131,7 +131,7 @@ class UsageTest(parameterized.TestCase):
     with self.assertRaisesRegex(
         errors.AlgorithmError, r"^`algorithm` \('star'\) must have a `traffic` "
         r"formula to tell its cost on 65 devices: .* on at most 64\. See "):
-      usage.whole(algorithm, topology, 1000)
+      usage.count(algorithm, topology, 1000)
 
 
 class ModelTest(parameterized.TestCase):
@@ -231,7 +231,7 @@ class TimeTest(parameterized.TestCase):
       for topology in _TOPOLOGIES:
         one = (registry.sharded(registry.lookup(name), 3), topology, 1000, 4,
                2)
-        used, phases = usage.whole(*one), usage.by_phase(*one)
+        used, phases = usage.count(*one), usage.count_by_phase(*one)
         for part in ("steps", "inside", "across"):
           self.assertEqual(sum(getattr(phase, part) for phase in phases),
                            getattr(used, part), (name, topology.workers, part))

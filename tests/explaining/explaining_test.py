@@ -250,20 +250,20 @@ class FormTest(parameterized.TestCase):
       (1000 << 10, "0.977 MiB"), (1023 << 20, "0.999 GiB"),
       (200 << 20, "200 MiB"), (5 << 50, "5,120 TiB"))
   def test_sizes_for_people(self, number, text):
-    self.assertEqual(wording.num_bytes(number), text)
+    self.assertEqual(wording.format_bytes(number), text)
 
   @parameterized.parameters(
       (0, "0 s"), (5e-7, "500 ns"), (8e-11, "0.08 ns"), (1e-15, "< 0.01 ns"),
       (9.999e-4, "1 ms"), (1.234e-3, "1.23 ms"), (2, "2 s"), (999.7, "1,000 s"),
       (54321, "54,321 s"))
   def test_times_for_people(self, number, text):
-    self.assertEqual(wording.seconds(number), text)
+    self.assertEqual(wording.format_duration(number), text)
 
   @parameterized.parameters(
       ([], ""), ([3], "3"), ([0, 1, 2, 5], "0-2, 5"),
       ([0, 2, 4, 6, 8], "0, 2, 4, 6, …"))
   def test_ranges(self, numbers, text):
-    self.assertEqual(wording.ranges(numbers), text)
+    self.assertEqual(wording.format_ranges(numbers), text)
 
   def test_shapes_and_types(self):
     class Float64:

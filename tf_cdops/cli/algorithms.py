@@ -54,7 +54,7 @@ def _row(algorithm: registry.Algorithm) -> tuple[str, ...]:
   needs = "" if algorithm.needs == "any devices" else algorithm.needs
   steps, sends = "—", "—"
   if _is_right(algorithm):
-    used = [usage.whole(algorithm, topology.Topology.grid(1, devices), _LENGTH)
+    used = [usage.count(algorithm, topology.Topology.grid(1, devices), _LENGTH)
             for devices in _DEVICES]
     steps = ", ".join(str(one.steps) for one in used)
     sends = ", ".join(f"{one.device_bytes[0].max() / _LENGTH:.3g}"

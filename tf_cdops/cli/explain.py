@@ -59,12 +59,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
   loads.add_arguments(parser)
   packing = parser.add_argument_group("what is packed")
   packing.add_argument("--num_packs", type=int, metavar="N",
-                       help="join tensors in so many packs (default: 0, none)")
+                       help="join tensors in this many packs (default: 0, none)")
   packing.add_argument("--agg_small_grads_max_bytes", metavar="BYTES",
                        help="join tensors up to this size")
   packing.add_argument("--agg_small_grads_max_group", type=int,
                        metavar="N",
-                       help="at most so many, 0 for none (default: 10)")
+                       help="at most this many, 0 for none (default: 10)")
   links = parser.add_argument_group("over which links")
   links.add_argument("--inside", metavar="NAME",
                      help="links inside workers (default: nvlink, or memory "
@@ -98,9 +98,9 @@ def run(args: argparse.Namespace) -> int:
       parsed, topology,
       [(size.shape, size.dtype) for size in load.sizes],
       packing=packing, network=network)
-  assumed = assumptions.of(args, topology)
+  assumed = assumptions.find(args, topology)
   bucket = _bucket(args, explanation)
-  steps = (schedule.of(bucket, topology)
+  steps = (schedule.for_bucket(bucket, topology)
            if args.schedule or args.bucket is not None else None)
   if args.html is not None:
     output.write_text(args.html, writing.html(explanation, load.name, bucket))

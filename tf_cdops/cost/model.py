@@ -56,7 +56,7 @@ class Model:
                network: network_lib.Network | None = None):
     self.topology = topology
     self.network = network or network_lib.Network.common(topology)
-    # After so many, the roles that rotate are the same again.
+    # Rotations after which the roles are the same again.
     self._period = math.lcm(
         len(topology.devices), len(topology.workers),
         *{len(ranks) for ranks in topology.workers})
@@ -105,8 +105,8 @@ class Model:
       return used + like_it
     # They do, so the rest's busiest are other devices each time: each device
     # gets what most get, and no less than all have in the mean.
-    mean = (used + like_it).levelled(np.mean)
-    most = used + like_it.levelled(
+    mean = (used + like_it).with_even_loads(np.mean)
+    most = used + like_it.with_even_loads(
         lambda *loads, **how: np.minimum(np.median(*loads, **how),
                                          np.mean(*loads, **how)))
     return dataclasses.replace(
@@ -115,7 +115,7 @@ class Model:
 
   def _usage(self, one: AllReduce) -> Usage:
     if one not in self._known:
-      self._known[one] = usage_lib.whole(
+      self._known[one] = usage_lib.count(
           one.algorithm, self.topology, one.elements, one.itemsize,
           one.rotation)
     return self._known[one]
@@ -131,8 +131,8 @@ class Model:
   def _alone(self, one: AllReduce) -> Time:
     """How long one takes whose every phase waits for the one before."""
     latency = inside = across = 0.0
-    for phase in usage_lib.by_phase(one.algorithm, self.topology, one.elements,
-                                    one.itemsize, one.rotation):
+    for phase in usage_lib.count_by_phase(
+        one.algorithm, self.topology, one.elements, one.itemsize, one.rotation):
       time = self._together(phase)
       latency += time.latency
       if time.inside >= time.across:

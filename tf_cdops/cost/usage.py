@@ -74,7 +74,7 @@ class Usage:
         device_bytes=self.device_bytes * size,
         worker_bytes=self.worker_bytes * size)
 
-  def levelled(self, level: Callable[..., np.ndarray]) -> "Usage":
+  def with_even_loads(self, level: Callable[..., np.ndarray]) -> "Usage":
     """Returns it with all devices loaded alike, all hosts and all workers."""
     hosts = self.worker_bytes.shape[1]
     even = lambda loads: np.broadcast_to(
@@ -85,11 +85,11 @@ class Usage:
                                 even(self.device_bytes[:, -hosts:])]))
 
 
-def by_phase(algorithm: registry.Algorithm, topology: topology_lib.Topology,
-             elements: int, itemsize: int = 1,
-             rotation: int = 0) -> list[Usage]:
+def count_by_phase(algorithm: registry.Algorithm,
+                   topology: topology_lib.Topology, elements: int,
+                   itemsize: int = 1, rotation: int = 0) -> list[Usage]:
   """Returns what one all-reduce uses, in phases that wait for each other."""
-  group = base.Group.of(topology, rotation)
+  group = base.Group.from_topology(topology, rotation)
   if algorithm.traffic:
     phases = list(algorithm.traffic(elements, group).phases)
     basis = "modelled" if algorithm.modelled else "exact"
@@ -98,10 +98,10 @@ def by_phase(algorithm: registry.Algorithm, topology: topology_lib.Topology,
   return [_usage(phase, topology, itemsize, basis) for phase in phases]
 
 
-def whole(algorithm: registry.Algorithm, topology: topology_lib.Topology,
+def count(algorithm: registry.Algorithm, topology: topology_lib.Topology,
           elements: int, itemsize: int = 1, rotation: int = 0) -> Usage:
   """Returns what one all-reduce uses in all."""
-  return sum(by_phase(algorithm, topology, elements, itemsize, rotation),
+  return sum(count_by_phase(algorithm, topology, elements, itemsize, rotation),
              Usage.nothing(topology))
 
 

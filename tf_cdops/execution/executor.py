@@ -124,11 +124,12 @@ def all_reduce(plan: planner.Plan, batch: Sequence[Sequence[tf.Tensor]],
     for compose in composed:
       algorithm = compose(algorithm)
     values = [batch[i] for i in bucket.tensors]
-    layout = _Layout.of([tensors[0] for tensors in values])
+    layout = _Layout.from_tensors([tensors[0] for tensors in values])
     packed = [layout.pack([tensors[rank] for tensors in values], name,
                           fabric.emitter) for rank, name in enumerate(names)]
-    sums = algorithm.all_reduce(fabric, fabric.place(packed, names),
-                                base.Group.of(topology, bucket.rotation))
+    sums = algorithm.all_reduce(
+        fabric, fabric.place(packed, names),
+        base.Group.from_topology(topology, bucket.rotation))
     for rank, (total, name) in enumerate(zip(sums, names, strict=True)):
       whole = fabric.tensor(total, packed[rank])
       if whole is packed[rank]:  # Nothing to sum; place it all the same.
@@ -152,7 +153,7 @@ class _Layout:
   lengths: tuple[int, ...]
 
   @classmethod
-  def of(cls, tensors: Sequence[tf.Tensor]) -> "_Layout":
+  def from_tensors(cls, tensors: Sequence[tf.Tensor]) -> "_Layout":
     """Returns the layout of tensors in this order."""
     shapes = tuple(tensor.shape for tensor in tensors)
     return cls(shapes, tuple(shape.num_elements() for shape in shapes))

@@ -54,7 +54,7 @@ def check_destinations(destinations: Any) -> None:
       raise errors.InputError(
           "`destinations` (no values) must have at least one device; pass the "
           "value itself for an all-reduce, or a device string.")
-  elif not devices.of(destinations):
+  elif not devices.device_of(destinations):
     raise errors.InputError(
         f"`destinations` ({_brief(destinations)}) has no device here, inside a "
         "tf.function or graph; pass a device string instead.")
@@ -65,8 +65,8 @@ def destination_devices(destinations: Any) -> tuple[str, ...]:
   if isinstance(destinations, str):
     return (tf_compat.full_device_name(destinations),)
   if isinstance(destinations, tf.distribute.DistributedValues):
-    return devices.of_replicas(destinations.values)
-  return (tf_compat.full_device_name(devices.of(destinations)),)
+    return devices.devices_of(destinations.values)
+  return (tf_compat.full_device_name(devices.device_of(destinations)),)
 
 
 def value_to_reduce(value: Any) -> tf.distribute.DistributedValues:

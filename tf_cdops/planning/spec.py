@@ -40,7 +40,7 @@ class Packing:
   Attributes:
     num_packs: that many packs, or 0 for none.
     small_max_bytes: where num_packs is 0, tensors up to this size are packed.
-    small_max_group: at most so many of those in a pack; 0 for no pack.
+    small_max_group: at most this many of those in a pack; 0 for no pack.
     cap: the most bytes in a pack; a larger tensor stays alone.
   """
 

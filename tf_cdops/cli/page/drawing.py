@@ -13,7 +13,7 @@ _BETWEEN_WORKERS = 14
 
 
 def colour(replicas: int, everyone: int) -> str:
-  """Returns the colour of a sum of so many replicas."""
+  """Returns the colour of a sum of this many replicas."""
   if replicas == everyone:
     return "hsl(158 70% 38%)"
   share = (replicas - 1) / max(everyone - 2, 1)
