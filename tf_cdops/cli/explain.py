@@ -59,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
   loads.add_arguments(parser)
   packing = parser.add_argument_group("what is packed")
   packing.add_argument("--num_packs", type=int, metavar="N",
-                       help="join tensors in this many packs (default: 0, none)")
+                       help="join tensors in that many packs (default: 0)")
   packing.add_argument("--agg_small_grads_max_bytes", metavar="BYTES",
                        help="join tensors up to this size")
   packing.add_argument("--agg_small_grads_max_group", type=int,
