@@ -7,6 +7,7 @@ every result is compared with the exact sum. Sizes are swept from --min to
 
     tf_cdops bench --devices=8 --specs=auto,xring,ps#2 --plot=bench.png
     tf_cdops bench --devices=8 --model=ResNet50
+    tf_cdops bench --cluster=10.0.0.5:2222,10.0.0.6:2222 --specs=auto,xring
 
 The columns are those of nccl-tests. algbw: bytes reduced a second. busbw: that
 times 2(p-1)/p for p devices, which is what each device's link carries at
@@ -83,9 +84,10 @@ def _check(args: argparse.Namespace) -> list[str]:
   """Raises for wrong flags; returns the specs, each of them parsed once."""
   site_flags.check(args)
   errors.check_whole_number("--steps", args.steps, 1)
-  if args.eager and args.workers:
+  if args.eager and (args.workers or args.cluster):
     raise errors.InputError(
-        "`--eager` measures the devices of this process; leave out --workers.")
+        "`--eager` measures the devices of this process; leave out "
+        f"--{'workers' if args.workers else 'cluster'}.")
   swept = [flag for flag in _SWEEP if getattr(args, flag) is not None]
   if not loads.given(args):
     _sweep(args)
@@ -139,7 +141,8 @@ def _measure(args: argparse.Namespace, site: "sites.Site", specs: list[str],
   from tf_cdops.cli.measuring import memory
   wanted = [loads.from_args(args)] if loads.given(args) else _sweep(args)
   largest = max(wanted, key=lambda load: load.num_bytes)
-  memory.check_fits(largest.num_bytes, len(site.devices), largest.name)
+  if not site.is_elsewhere:
+    memory.check_fits(largest.num_bytes, len(site.devices), largest.name)
   field = [contenders.of_spec(text, name=text)
            for text in _runnable(specs, wanted, site, args.specs is None)]
   if args.tensorflow:

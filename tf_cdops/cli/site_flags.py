@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -13,10 +14,11 @@ if TYPE_CHECKING:
 
 _MAX_DEVICES = 64
 _DEFAULT_CPUS = 4
+_TF_CONFIG = "TF_CONFIG"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-  """Adds --devices, --device_type and --workers."""
+  """Adds --devices, --device_type, --workers and --cluster."""
   group = parser.add_argument_group("where")
   group.add_argument(
       "--devices", type=int, metavar="N",
@@ -28,6 +30,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
       "--workers", type=int, default=0, metavar="N",
       help="TensorFlow servers of logical CPUs, started on this machine; 0 for "
            "this process alone (default: 0)")
+  group.add_argument(
+      "--cluster", metavar="HOST:PORT,…",
+      help="workers that run already, as `tf_cdops worker` does, on any "
+           "machines: their addresses, or a cluster as JSON, or the word "
+           "TF_CONFIG for the cluster of that variable, all of whose workers "
+           "must run. None is started or stopped; let them do nothing else "
+           "meanwhile")
 
 
 def check(args: argparse.Namespace) -> None:
@@ -43,6 +52,22 @@ def check(args: argparse.Namespace) -> None:
     raise errors.InputError(
         f"`--workers` ({args.workers}) with `--devices` ({args.devices}) must "
         f"be at most {_MAX_DEVICES} devices in all.")
+  if args.cluster is not None:
+    _check_cluster(args)
+
+
+def _check_cluster(args: argparse.Namespace) -> None:
+  """Raises for what --cluster can't be; puts TF_CONFIG's text in its place."""
+  if args.workers:
+    raise errors.InputError(
+        f"`--workers` ({args.workers}) must be left out with --cluster: the one "
+        "starts workers, the other has workers that run already; give one.")
+  if args.cluster.upper() == _TF_CONFIG:
+    args.cluster = os.environ.get(_TF_CONFIG, "")
+    if not args.cluster:
+      raise errors.InputError(
+          f"`--cluster` ({_TF_CONFIG}) must have that variable, which isn't "
+          "set; set it, or give addresses: --cluster=host1:2222,host2:2222.")
 
 
 @contextlib.contextmanager
@@ -53,6 +78,9 @@ def opened(args: argparse.Namespace) -> Iterator["sites.Site"]:
   import tensorflow as tf
   from tf_cdops.cli.measuring import sites
   tf.get_logger().setLevel("ERROR")
+  if args.cluster is not None:
+    yield sites.running_cluster(args.cluster, args.devices, args.device_type)
+    return
   if args.workers:
     with sites.local_cluster(args.workers, args.devices or 1) as site:
       yield site

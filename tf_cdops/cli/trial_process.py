@@ -53,7 +53,8 @@ def examine(args: argparse.Namespace, limit: float
       if "facts" in event:
         facts = event["facts"]
       elif "refused" in event:
-        raise errors.InputError(event["refused"])
+        raise (errors.ClusterError if event["unreachable"]
+               else errors.InputError)(event["refused"])
       elif "trying" in event:
         current = event["trying"]
       elif "trial" in event:
@@ -88,6 +89,6 @@ def _events(args: argparse.Namespace, limit: float,
 
 def _flags(args: argparse.Namespace) -> list[str]:
   given = {"devices": args.devices, "device_type": args.device_type,
-           "workers": args.workers}
+           "workers": args.workers, "cluster": args.cluster}
   return [f"--{name}={value}" for name, value in given.items()
           if value is not None]

@@ -47,7 +47,8 @@ def main() -> None:
                      "rows": _facts() | {"TF_CONFIG": found.detail}})
       _try_all(site, args.skip.split(","))
   except (errors.Error, errors.ClusterError) as error:
-    _report(refused=str(error))
+    _report(refused=str(error),
+            unreachable=isinstance(error, errors.ClusterError))
   _report(end=True)
 
 

@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import functools
 import itertools
+import random
 import threading
 from collections.abc import Callable, Sequence
 
@@ -23,7 +24,9 @@ from tf_cdops.fabric import thread_numbers
 # Where a graph keeps the ops that the next engine's all-reduce must wait for.
 _LAST_LAUNCH = "tf_cdops/last_native_all_reduce"
 # TensorFlow's strategies number their groups from 1; ours start far from it.
-_GROUP_KEYS = itertools.count(0x7CD0000)
+# Workers remember a group's tensors when the program that made it has ended:
+# the next program must not use its number, so each starts with another.
+_GROUP_KEYS = itertools.count(random.SystemRandom().randrange(1 << 24, 1 << 30))
 _LAUNCHES = itertools.count(1)
 _THREAD_NUMBER = "tf_cdops/thread_number"
 # Two threads that run one function would mix each other's contributions. A

@@ -13,13 +13,24 @@ from tf_cdops.base import device_names
 from tf_cdops.base import errors
 from tf_cdops.base import tf_compat
 from tf_cdops.base import topology as topology_lib
+from tf_cdops.cluster import addresses
+from tf_cdops.cluster import probing
+
+_ANSWER_SECONDS = 10.0
 
 
 @dataclasses.dataclass(frozen=True)
 class Site:
-  """Devices to measure on, by their full names in replica order."""
+  """Devices to measure on.
+
+  Attributes:
+    devices: their full names, in replica order.
+    is_elsewhere: whether other machines may have them, whose memory isn't
+      known here.
+  """
 
   devices: tuple[str, ...]
+  is_elsewhere: bool = False
 
   @property
   def topology(self) -> topology_lib.Topology:
@@ -92,3 +103,31 @@ def local_cluster(workers: int, devices_per_worker: int) -> Iterator[Site]:
   with cluster_lib.LocalCluster(workers, devices_per_worker) as cluster:
     strategy = cluster_lib.multi_worker_strategy(cluster)
     yield Site(tuple(strategy.extended.worker_devices))
+
+
+def running_cluster(text: str, devices_per_worker: int | None = None,
+                    device_type: str | None = None) -> Site:
+  """Connects to workers that run already; starts and stops none.
+
+  Args:
+    text: their addresses, or a cluster as JSON, that of TF_CONFIG too. This
+      process is a client whatever task is named there.
+    devices_per_worker: how many each must have; None for as many as it has.
+    device_type: their kind; None for accelerators, or CPUs if there are none.
+
+  Raises:
+    ClusterError: at once, naming the workers that don't answer.
+  """
+  described = addresses.resolve(addresses.parse_text(text)).as_dict()
+  cluster = addresses.resolve({job: tasks for job, tasks in described.items()
+                               if job in addresses.WORKER_JOBS})
+  silent = probing.silent(cluster.workers, _ANSWER_SECONDS)
+  if silent:
+    each = "; ".join(f"{task} {why}" for task, why in silent.items())
+    raise errors.ClusterError(
+        f"`cluster` must have workers that answer within {_ANSWER_SECONDS:g} "
+        f"s: {each}. Start them with `python -m tf_cdops worker`, or mend the "
+        "addresses.")
+  strategy = cluster_lib.multi_worker_strategy(
+      cluster, None, devices_per_worker, device_type=device_type)
+  return Site(tuple(strategy.extended.worker_devices), is_elsewhere=True)
