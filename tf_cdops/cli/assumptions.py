@@ -28,16 +28,23 @@ class Assumption:
     return f"{self.value}: {self.why} ({self.change})"
 
 
-def find(args: argparse.Namespace,
-       topology: topology_lib.Topology) -> tuple[Assumption, ...]:
-  """Returns what is assumed, the devices first."""
+def find(args: argparse.Namespace, topology: topology_lib.Topology,
+         common: cost.Network) -> tuple[Assumption, ...]:
+  """Returns what is assumed, the devices first.
+
+  Args:
+    args: what is given.
+    topology: the devices.
+    common: the links where no flag names one; those that were measured aren't
+      assumed.
+  """
   kind, = topology.device_types
-  several, common = len(topology.workers) > 1, cost.Network.common(topology)
+  several, presets = len(topology.workers) > 1, cost.PRESETS.values()
   found = [_devices(args, kind, len(topology.workers[0]))]
-  if args.inside is None:
+  if args.inside is None and common.inside in presets:
     found.append(_link(args, "inside", common.inside, f"{kind}s",
                        numbers_given=not several))
-  if several and args.across is None:
+  if several and args.across is None and common.across in presets:
     found.append(_link(args, "across", common.across, "workers",
                        numbers_given=True))
   return tuple(one for one in found if one is not None)

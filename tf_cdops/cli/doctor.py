@@ -7,11 +7,20 @@ compared with the exact sum. An algorithm that these devices can't run, such as
 nccl without GPUs, is no fault; one that fails, hangs or is wrong is. So is a
 TF_CONFIG that isn't well-formed; the tasks that it names aren't asked, and the
 algorithms are tried without it.
+
+With --workers or --cluster it measures the links, too: tensors that TensorFlow
+sends from each worker to each other (to some others where there are more than
+eight), and between two devices of one worker. It shows latency and bandwidth,
+names what is slow, and --out writes them for explain:
+
+    tf_cdops doctor --cluster=10.0.0.5:2222,10.0.0.6:2222 --out=links.json
+    tf_cdops explain --workers=2 --devices=4 --network=@links.json
 """
 
 import argparse
 
 from tf_cdops.base import errors
+from tf_cdops.cli import links_report
 from tf_cdops.cli import output
 from tf_cdops.cli import site_flags
 from tf_cdops.cli import trial_process
@@ -24,29 +33,56 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
   parser.add_argument(
       "--limit", type=float, default=20.0, metavar="SECONDS",
       help="how long one algorithm may take (default: 20)")
+  parser.add_argument(
+      "--out", metavar="FILE",
+      help="also write the links between workers, as JSON, which explain "
+           "--network=@FILE reads")
 
 
 def run(args: argparse.Namespace) -> int:
   """Examines; returns 1 if something that should work doesn't."""
+  _check(args)
+  found = trial_process.examine(args, args.limit)
+  ok = all(trial.ok for trial in found.trials) and (
+      found.facts is None or found.facts["tf_config"]["ok"])
+  links = links_report.content(found.links) if found.links else None
+  if args.json:
+    output.print_json({"ok": ok, "facts": found.facts,
+                       "trials": [trial.to_dict() for trial in found.trials],
+                       "links": links})
+  else:
+    _print(found)
+    print("All that should work here works." if ok else
+          "Something that should work here doesn't: see above.")
+  if args.out is not None and links is not None:
+    output.write_json(args.out, links)
+  return 0 if ok else 1
+
+
+def _check(args: argparse.Namespace) -> None:
   site_flags.check(args)
   if not 0 < args.limit <= 3600:
     raise errors.InputError(
         f"`--limit` ({args.limit:g}) must be above 0 and at most 3600 seconds.")
-  facts, trials = trial_process.examine(args, args.limit)
-  ok = all(trial.ok for trial in trials) and (
-      facts is None or facts["tf_config"]["ok"])
-  if args.json:
-    output.print_json({"ok": ok, "facts": facts,
-                       "trials": [trial.to_dict() for trial in trials]})
-    return 0 if ok else 1
+  if args.out is not None:
+    if args.cluster is None and not args.workers:
+      raise errors.InputError(
+          f"`--out` ({args.out!r}) must come with --cluster or --workers: it "
+          "is for the links between workers; give one, or use --json.")
+    output.check_writable(args.out, "--out")
+
+
+def _print(found: trial_process.Findings) -> None:
+  facts = found.facts
   if facts:
-    alive = {trial.name: trial.outcome for trial in trials}.get("collective")
+    alive = {trial.name: trial.outcome
+             for trial in found.trials}.get("collective")
     output.table("this installation", ("part", "here"), [
         *facts["rows"].items(), ("collective ops", alive or "not tried")])
   output.table(
       f"all-reduce among {facts['site'] if facts else 'the devices here'}",
       ("algorithm", "outcome", "why, and what to do"),
-      [(trial.name, trial.outcome, trial.detail) for trial in trials])
-  print("All that should work here works." if ok else
-        "Something that should work here doesn't: see above.")
-  return 0 if ok else 1
+      [(trial.name, trial.outcome, trial.detail) for trial in found.trials
+       if trial.name != trial_process.LINKS or not trial.ok])
+  if found.links:
+    links_report.show(found.links)

@@ -8,8 +8,10 @@ tensors by the other algorithms.
 
 Times follow from the latency and the bandwidth of links: --inside and
 --across choose them by name (nvlink, pcie, memory, loopback, 10gbe, 25gbe,
-100gbe, infiniband). --latency and --bandwidth replace the numbers of the link
-across if there are several workers, and of the one inside otherwise.
+100gbe, infiniband), and --network=@links.json takes both as they were measured
+by `tf_cdops doctor --cluster=… --out=links.json`. --latency and --bandwidth
+replace the numbers of the link across if there are several workers, and of the
+one inside otherwise.
 
 A spec of a file (@file.json) is packed as the file says, unless flags say how.
 
@@ -66,6 +68,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                        metavar="N",
                        help="at most this many, 0 for none (default: 10)")
   links = parser.add_argument_group("over which links")
+  links.add_argument("--network", metavar="@FILE",
+                     help="links as `doctor` measured them, such as "
+                     "@links.json; the flags below say more")
   links.add_argument("--inside", metavar="NAME",
                      help="links inside workers (default: nvlink, or memory "
                      "for CPUs)")
@@ -92,13 +97,14 @@ def run(args: argparse.Namespace) -> int:
                                          "--all_reduce_spec")
   packing = _packing(args, parsed)
   topology = _topology(args)
-  network = _network(args, topology)
+  common = _common_network(args, topology)
+  network = _network(args, common, len(topology.workers) > 1)
   load = loads.from_args(args)
   explanation = explaining.explain(
       parsed, topology,
       [(size.shape, size.dtype) for size in load.sizes],
       packing=packing, network=network)
-  assumed = assumptions.find(args, topology)
+  assumed = assumptions.find(args, topology, common)
   bucket = _bucket(args, explanation)
   steps = (schedule.for_bucket(bucket, topology)
            if args.schedule or args.bucket is not None else None)
@@ -182,9 +188,23 @@ def _topology(args: argparse.Namespace) -> topology_lib.Topology:
       "here; give --devices for others.")
 
 
-def _network(args: argparse.Namespace,
-             topology: topology_lib.Topology) -> cost.Network:
-  several, network = len(topology.workers) > 1, cost.Network.common(topology)
+def _common_network(args: argparse.Namespace,
+                    topology: topology_lib.Topology) -> cost.Network:
+  """Returns the links that are taken where no flag names one."""
+  common = cost.Network.common(topology)
+  if args.network is None:
+    return common
+  if not args.network.startswith("@"):
+    raise errors.InputError(
+        f"`--network` ({args.network!r}) must be @ and a file, such as "
+        "@links.json; write one with `tf_cdops doctor --cluster=… "
+        "--out=links.json`, or name links with --inside and --across.")
+  return cost.network_from_file(args.network[1:], common, "--network")
+
+
+def _network(args: argparse.Namespace, network: cost.Network,
+             several: bool) -> cost.Network:
+  """Returns a network as flags change it, for one worker or several."""
   if args.inside is not None:
     network = dataclasses.replace(
         network, inside=cost.preset(args.inside, "--inside"))

@@ -60,8 +60,8 @@ def _check_cluster(args: argparse.Namespace) -> None:
   """Raises for what --cluster can't be; puts TF_CONFIG's text in its place."""
   if args.workers:
     raise errors.InputError(
-        f"`--workers` ({args.workers}) must be left out with --cluster: the one "
-        "starts workers, the other has workers that run already; give one.")
+        f"`--workers` ({args.workers}) must be left out with --cluster: it "
+        "starts workers, and those of the cluster run already; give one.")
   if args.cluster.upper() == _TF_CONFIG:
     args.cluster = os.environ.get(_TF_CONFIG, "")
     if not args.cluster:

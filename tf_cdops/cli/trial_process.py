@@ -7,10 +7,13 @@ from typing import Any
 
 from tf_cdops.base import errors
 from tf_cdops.cli import child_process
+from tf_cdops.cli.measuring import link_results
 
 WORKS, CANT, WRONG, FAILED, HUNG = ("works", "can't", "WRONG", "FAILED", "HUNG")
 TENSORFLOW = "TensorFlow"  # The name of the trial that is its start.
+LINKS = "the links"  # And of that which measures them: no algorithm's name.
 _START_SECONDS = 90.0  # Loading TensorFlow from a cold disk takes its time.
+_LINKS_SECONDS = 90.0  # More than measuring them allows itself.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,9 +33,23 @@ class Trial:
     return dataclasses.asdict(self)
 
 
-def examine(args: argparse.Namespace, limit: float
-            ) -> tuple[dict[str, Any] | None, list[Trial]]:
-  """Tries every algorithm.
+@dataclasses.dataclass(frozen=True)
+class Findings:
+  """What the other process found.
+
+  Attributes:
+    facts: about this installation; None if TensorFlow didn't start.
+    trials: what became of each algorithm, by name.
+    links: those between workers, if they were measured.
+  """
+
+  facts: dict[str, Any] | None
+  trials: list[Trial]
+  links: list[link_results.LinkMeasurement]
+
+
+def examine(args: argparse.Namespace, limit: float) -> Findings:
+  """Tries every algorithm, and measures links where there are workers.
 
   A trial that hangs or crashes ends its process; another one takes over with
   the rest.
@@ -40,12 +57,8 @@ def examine(args: argparse.Namespace, limit: float
   Args:
     args: the flags of `site_flags`.
     limit: seconds for each algorithm.
-
-  Returns:
-    The facts about this installation, None if TensorFlow didn't start, and
-    the trials by name.
   """
-  facts = None
+  facts, links = None, []
   done: dict[str, Trial] = {}
   while True:
     current, ended = TENSORFLOW, False
@@ -57,6 +70,9 @@ def examine(args: argparse.Namespace, limit: float
                else errors.InputError)(event["refused"])
       elif "trying" in event:
         current = event["trying"]
+      elif "links" in event:
+        links = [link_results.LinkMeasurement(**link)
+                 for link in event["links"]]
       elif "trial" in event:
         done[current] = Trial(**event["trial"])
       elif "lost" in event:
@@ -64,7 +80,8 @@ def examine(args: argparse.Namespace, limit: float
       else:
         ended = True
     if ended or current == TENSORFLOW:
-      return facts, sorted(done.values(), key=lambda trial: trial.name)
+      return Findings(
+          facts, sorted(done.values(), key=lambda trial: trial.name), links)
 
 
 def _events(args: argparse.Namespace, limit: float,
@@ -84,7 +101,8 @@ def _events(args: argparse.Namespace, limit: float,
       yield event
       if "lost" in event:
         return
-      seconds = limit
+      seconds = (max(limit, _LINKS_SECONDS)
+                 if event.get("trying") == LINKS else limit)
 
 
 def _flags(args: argparse.Namespace) -> list[str]:

@@ -1,10 +1,13 @@
 """The doctor's other process: tries algorithms and reports on each at once.
 
 It prints one JSON object a line: {"facts": …}, then {"trying": name} and
-{"trial": …} for each algorithm, then {"end": true}. `trial_process` reads it.
+{"trial": …} for each algorithm, then {"end": true}. Where there are workers, it
+measures the links first: {"links": …} comes before that trial. `trial_process`
+reads it.
 """
 
 import argparse
+import dataclasses
 import importlib.util
 import json
 import os
@@ -45,11 +48,33 @@ def main() -> None:
       found = tf_config.examine({"TF_CONFIG": config})
       _report(facts={"site": str(site), "tf_config": found.to_dict(),
                      "rows": _facts() | {"TF_CONFIG": found.detail}})
-      _try_all(site, args.skip.split(","))
+      skip = args.skip.split(",")
+      if (args.cluster or args.workers) and trial_process.LINKS not in skip:
+        _report(trying=trial_process.LINKS)
+        _report(trial=_measure_links(site).to_dict())
+      _try_all(site, skip)
   except (errors.Error, errors.ClusterError) as error:
     _report(refused=str(error),
             unreachable=isinstance(error, errors.ClusterError))
   _report(end=True)
+
+
+def _measure_links(site: "sites.Site") -> trial_process.Trial:
+  """Reports the links, if there are any; returns how that went."""
+  from tf_cdops.cli.measuring import links
+  name = trial_process.LINKS
+  try:
+    started = time.perf_counter()
+    measured = links.measure(site)
+    seconds = time.perf_counter() - started
+  except Exception as error:  # TensorFlow's own, of a worker that is lost.
+    return _failed(name, error)
+  if not measured:
+    return trial_process.Trial(name, trial_process.CANT,
+                               "one device has none; give several workers")
+  _report(links=[dataclasses.asdict(link) for link in measured])
+  return trial_process.Trial(name, trial_process.WORKS,
+                             f"measured within {seconds:.1f} s")
 
 
 def _try_all(site: "sites.Site", skip: list[str]) -> None:
@@ -79,15 +104,18 @@ def _try(algorithm: "registry.Algorithm",
     wrong = steps.count_wrong(step, inputs)
     seconds = time.perf_counter() - started
   except Exception as error:  # A registered algorithm may raise anything.
-    return trial_process.Trial(
-        name, trial_process.FAILED,
-        f"{type(error).__name__}: {output.brief(error)}")
+    return _failed(name, error)
   if wrong:
     return trial_process.Trial(
         name, trial_process.WRONG, f"{wrong} elements aren't the exact sum; "
         "don't use it here, and report it")
   return trial_process.Trial(name, trial_process.WORKS,
                              f"exact, within {seconds:.1f} s")
+
+
+def _failed(name: str, error: Exception) -> trial_process.Trial:
+  return trial_process.Trial(name, trial_process.FAILED,
+                             f"{type(error).__name__}: {output.brief(error)}")
 
 
 def _facts() -> dict[str, str]:

@@ -22,6 +22,7 @@ It is a model: it says which way is better and roughly why; `tf_cdops bench`
 measures.
 """
 
+from tf_cdops.cost.links_file import network_from_file
 from tf_cdops.cost.model import AllReduce
 from tf_cdops.cost.model import Cost
 from tf_cdops.cost.model import Model
@@ -33,4 +34,4 @@ from tf_cdops.cost.network import lower_bound
 from tf_cdops.cost.network import preset
 
 __all__ = ["PRESETS", "AllReduce", "Cost", "Link", "Model", "Network", "Time",
-           "lower_bound", "preset"]
+           "lower_bound", "network_from_file", "preset"]

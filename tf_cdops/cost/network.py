@@ -8,11 +8,19 @@ from tf_cdops.base import topology as topology_lib
 
 @dataclasses.dataclass(frozen=True)
 class Link:
-  """What connects two devices; bandwidth is that of one direction."""
+  """What connects two devices; bandwidth is that of one direction.
+
+  Attributes:
+    name: for people.
+    latency_seconds: what a message takes, however small.
+    bytes_per_second: what goes through at once, one way.
+    message_seconds: CPU seconds that a message costs its sender and receiver.
+  """
 
   name: str
   latency_seconds: float
   bytes_per_second: float
+  message_seconds: float = 0.0
 
 
 # Orders of magnitude, set by hand and measured nowhere: about four fifths of

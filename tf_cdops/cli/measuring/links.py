@@ -1,0 +1,201 @@
+"""Measures the links between devices, by tensors that TensorFlow copies.
+
+All pairs take their turns in one tf.function, each after the other, and the
+sending worker's own clock times each: so neither the client nor the call of
+the function is part of any time. What is timed is a tensor's way to the target
+and one element's way back.
+
+With many workers there are too many pairs, and those at the distances 1, 2, 3
+and so on around a ring stand for all: each worker sends and receives equally
+often.
+"""
+
+import dataclasses
+import itertools
+import statistics
+import time
+from collections.abc import Callable, Sequence
+
+import tensorflow as tf
+
+from tf_cdops.cli.measuring import limits
+from tf_cdops.cli.measuring import link_results
+from tf_cdops.cli.measuring import sites
+
+_MOST_PAIRS = 64  # All pairs of eight workers, and a ring of 64.
+_SMALL = 16  # Elements of 4 bytes; TensorFlow aligns what it sends to 64.
+_FIRST, _LARGEST = 1 << 15, 1 << 21  # The same, of tensors for bandwidth.
+_GROWTH = 4
+_ROUND_SECONDS = 1.0  # When a round takes that long, tensors are large enough.
+_SMALL_ROUNDS, _LARGE_ROUNDS = 15, 5
+_SIDE_BY_SIDE = 16  # Small tensors on their way at once.
+_LIMIT_SECONDS = 60.0  # Beyond the time that it may take.
+
+
+@dataclasses.dataclass(frozen=True)
+class _Pair:
+  """A direction to measure; the numbers are replicas' and workers'."""
+
+  source: int
+  target: int
+  source_worker: int
+  is_inside: bool
+
+
+def measure(site: sites.Site, seconds: float = 12.0
+            ) -> tuple[link_results.LinkMeasurement, ...]:
+  """Returns what the links inside workers and between them can do.
+
+  Args:
+    site: the devices. A worker's first one stands for it; its first two, for
+      the links inside.
+    seconds: about how long it may take; then what there is must do. A first
+      round of all is made in any case.
+  """
+  end = time.monotonic() + seconds
+  across, inside = _across(site), _inside(site)
+  pairs = [*across, *inside]
+  if not pairs:
+    return ()
+  with limits.limit(_LIMIT_SECONDS + seconds,
+                    f"measuring the links among {site}"):
+    variables = _variables(site)
+    alone = _Transfers(site, pairs, variables)
+    small = alone.rounds(_SMALL, _SMALL_ROUNDS, end - seconds / 2)
+    # A ring has each worker's costs: its own and its neighbour's.
+    ring = [*across[:len(site.topology.workers)], *inside[::2]]
+    many = _Transfers(site, ring, variables, _SIDE_BY_SIDE).rounds(
+        _SMALL, _SMALL_ROUNDS, end - seconds / 2)
+    size, large = alone.grown(end)
+  further = {pair: max(0.0, took - alone_took) / (_SIDE_BY_SIDE - 1)
+             for pair, took, alone_took in zip(
+                 ring, many, (small[pairs.index(pair)] for pair in ring),
+                 strict=True)}
+  return tuple(
+      link_results.LinkMeasurement(
+          site.devices[pair.source], site.devices[pair.target], least / 2,
+          _rate(size, least, most), further.get(pair))
+      for pair, least, most in zip(pairs, small, large, strict=True))
+
+
+def _rate(size: int, least: float, most: float) -> float:
+  """Returns bytes a second, from what a tensor takes beyond a small one."""
+  return 4 * (size - _SMALL) / max(most - least, most / 10)
+
+
+def _across(site: sites.Site) -> list[_Pair]:
+  """Returns pairs of workers: a ring first, then those farther apart."""
+  workers = site.topology.workers
+  distances = range(1, max(2, min(len(workers), 1 + _MOST_PAIRS
+                                  // len(workers))))
+  return [_Pair(workers[w][0], workers[(w + distance) % len(workers)][0], w,
+                False)
+          for distance in distances for w in range(len(workers))
+          if len(workers) > 1]
+
+
+def _inside(site: sites.Site) -> list[_Pair]:
+  return [_Pair(source, target, w, True)
+          for w, ranks in enumerate(site.topology.workers) if len(ranks) > 1
+          for source, target in itertools.permutations(ranks[:2])]
+
+
+def _variables(site: sites.Site) -> dict[int, tf.Variable]:
+  """Returns what is sent, by replica: large, and on its device."""
+  variables = {}
+  for ranks in site.topology.workers:
+    for rank in ranks[:2]:
+      with tf.device(site.devices[rank]):
+        variables[rank] = tf.Variable(tf.zeros([_LARGEST]))
+  return variables
+
+
+class _Transfers:
+  """A function in which each pair's source sends, one pair after another."""
+
+  def __init__(self, site: sites.Site, pairs: Sequence[_Pair],
+               variables: dict[int, tf.Variable], count: int = 1):
+    """Initializes; `count` tensors go side by side."""
+    self._devices, self._hosts = site.devices, site.topology.hosts
+    self._copies = site.topology.device_types == {"CPU"}
+    self._pairs, self._variables, self._count = pairs, variables, count
+    self._function = tf.function(self._emit, autograph=False)
+    self._run(_SMALL)  # Builds it, and opens the connections.
+
+  def rounds(self, size: int, most: int, end: float) -> list[float]:
+    """Returns each pair's median seconds, of at least one round."""
+    return [statistics.median(each) for each in zip(
+        *self._samples(size, most, end), strict=True)]
+
+  def grown(self, end: float) -> tuple[int, list[float]]:
+    """Returns a size that takes its time, and each pair's seconds for it."""
+    size, took = _FIRST, sum(self._run(_FIRST))
+    while (size < _LARGEST and took * _GROWTH < _ROUND_SECONDS
+           and time.monotonic() < end):
+      size = min(size * _GROWTH, _LARGEST)
+      took = sum(self._run(size))
+    samples = self._samples(size, _LARGE_ROUNDS, end - took)
+    # Whatever else the machines do makes some slower, and none quicker.
+    return size, [min(each) for each in zip(*samples, strict=True)]
+
+  def _samples(self, size: int, most: int, end: float) -> list[list[float]]:
+    samples = [self._run(size)]
+    while len(samples) < most and time.monotonic() < end:
+      samples.append(self._run(size))
+    return samples
+
+  def _run(self, size: int) -> list[float]:
+    return [float(each) for each in self._function(tf.constant([size])).numpy()]
+
+  def _emit(self, size: tf.Tensor) -> tf.Tensor:
+    sizes = [_on(host, tf.identity, size) for host in self._hosts]
+    last: list[tf.Tensor] = sizes  # No pair begins before all workers are up.
+    times = []
+    for pair in self._pairs:
+      host = self._hosts[pair.source_worker]
+      with tf.control_dependencies(last):
+        started = _on(host, tf.timestamp)
+      with tf.control_dependencies([started]):
+        sent = [_on(self._devices[pair.source], self._read, pair.source,
+                    sizes[pair.source_worker], number)
+                for number in range(self._count)]
+      there = _on(self._devices[pair.target], self._receive, sent, pair)
+      back = _on(host, tf.identity, there)
+      with tf.control_dependencies([back]):
+        ended = _on(host, tf.timestamp)
+      times.append(_on(host, _difference, started, ended, back))
+      last = [ended]
+    with tf.control_dependencies(last):  # Lest times travel beside tensors.
+      held = [_on(self._hosts[pair.source_worker], tf.identity, one)
+              for pair, one in zip(self._pairs, times, strict=True)]
+    return _on("/job:localhost/device:CPU:0", tf.stack, held)
+
+  def _read(self, rank: int, size: tf.Tensor, number: int) -> tf.Tensor:
+    # From its beginning, or aligned: the tensor isn't copied.
+    value = tf.raw_ops.ReadVariableOp(resource=self._variables[rank].handle,
+                                      dtype=tf.float32)
+    return tf.raw_ops.Slice(input=value, begin=[number * _SMALL], size=size)
+
+  def _receive(self, sent: Sequence[tf.Tensor], pair: _Pair) -> tf.Tensor:
+    """Returns one element that has all the tensors' arrival for condition."""
+    firsts = []
+    for tensor in sent:
+      arrived = tf.identity(tensor)
+      if pair.is_inside and self._copies:
+        # One worker's CPUs hand a tensor over as it is; whatever sums it will
+        # read and write it all.
+        arrived = tf.raw_ops.DeepCopy(x=arrived)
+      firsts.append(tf.raw_ops.Slice(input=arrived, begin=[0], size=[1]))
+    return tf.math.add_n(firsts)
+
+
+def _difference(started: tf.Tensor, ended: tf.Tensor,
+                zero: tf.Tensor) -> tf.Tensor:
+  # TensorFlow sends nothing that isn't used.
+  return ended - started + tf.cast(tf.reshape(zero, []), tf.float64)
+
+
+def _on(device: str, function: Callable[..., tf.Tensor],
+        *args: object) -> tf.Tensor:
+  with tf.device(device):
+    return function(*args)

@@ -1,0 +1,88 @@
+"""Reads links as they were measured: the file of `tf_cdops doctor --out`.
+
+    {"version": 1,
+     "summary": {
+         "inside": null,
+         "across": {"latency_seconds": 2e-4, "bytes_per_second": 1.2e9,
+                    "message_seconds": 6e-5}}}
+
+The summary's numbers are medians; null stands for links that there were none
+of. What else is in the file, each measured pair, is for people.
+"""
+
+import json
+import math
+from typing import Any
+
+from tf_cdops.base import errors
+from tf_cdops.cost import network as network_lib
+
+FILE_VERSION = 1
+# Of a link's numbers: whether it must be there, and may be 0.
+_NUMBERS = {"latency_seconds": (True, True), "bytes_per_second": (True, False),
+            "message_seconds": (False, True)}
+_REMEDY = ("measure again with `tf_cdops doctor --cluster=HOST:PORT,… "
+           "--out=links.json`")
+
+
+def network_from_file(path: str, default: network_lib.Network | None = None,
+                      argument: str = "path") -> network_lib.Network:
+  """Returns the links "measured inside" and "measured across" of a file.
+
+  Args:
+    path: the file.
+    default: has what the file has null for; presets if None.
+    argument: what an error calls the file.
+  """
+  if default is None:
+    default = network_lib.Network(network_lib.preset("memory"),
+                                  network_lib.preset("100gbe"))
+  where = f"`{argument}` ({path!r})"
+  summary = _summary(path, where)
+  links = {}
+  for which in ("inside", "across"):
+    if which not in summary:
+      raise errors.InputError(
+          f"{where} must have {which!r} in its 'summary', null if there are no "
+          f"such links; {_REMEDY}.")
+    numbers = summary[which]
+    links[which] = getattr(default, which) if numbers is None else (
+        network_lib.Link(f"measured {which}", *_checked(numbers, which, where)))
+  return network_lib.Network(**links)
+
+
+def _summary(path: str, where: str) -> dict[str, Any]:
+  try:
+    with open(path, encoding="utf-8") as file:
+      content = json.load(file)
+  except (OSError, ValueError) as error:
+    raise errors.InputError(
+        f"{where} must be a readable JSON file: {error}; {_REMEDY}.") from None
+  if not isinstance(content, dict) or not isinstance(
+      content.get("summary"), dict):
+    raise errors.InputError(
+        f"{where} must be a JSON object with the object 'summary'; {_REMEDY}.")
+  version = content.get("version", FILE_VERSION)  # By hand, without one.
+  if version != FILE_VERSION or isinstance(version, bool):
+    raise errors.InputError(
+        f"{where} must have the format version {FILE_VERSION}, and it is "
+        f"{version!r}; {_REMEDY}, or update tf_cdops.")
+  return content["summary"]
+
+
+def _checked(numbers: Any, which: str, where: str) -> list[float]:
+  """Returns a link's numbers in the order of `Link`'s fields."""
+  if not isinstance(numbers, dict):
+    raise errors.InputError(
+        f"{where}: its {which!r} ({numbers!r}) must be null or an object with "
+        f"{', '.join(_NUMBERS)}; {_REMEDY}.")
+  found = []
+  for key, (needed, may_be_0) in _NUMBERS.items():
+    number = numbers.get(key, None if needed else 0.0)
+    if (isinstance(number, bool) or not isinstance(number, (int, float))
+        or not (0 < number < math.inf or (may_be_0 and number == 0))):
+      raise errors.InputError(
+          f"{where}: {key!r} ({number!r}) of its {which!r} must be a number "
+          f"{'of at least' if may_be_0 else 'above'} 0; {_REMEDY}.")
+    found.append(float(number))
+  return found
