@@ -3,11 +3,14 @@
 import json
 import os
 import pathlib
+from unittest import mock
 
 from absl.testing import absltest
 from absl.testing import parameterized
 from tests import algorithm_plugin
 from tests import python_process
+
+import tf_cdops
 
 _THEIRS = ["TF ReductionToOneDevice", "TF HierarchicalCopy(0)",
            "TF HierarchicalCopy(1)", "TF default"]
@@ -99,6 +102,25 @@ class BenchTest(parameterized.TestCase):
         [(r["contender"], r["wrong"]) for r in content["results"]],
         [(name, 0) for name in ["auto", "xring", *_THEIRS]] * 2)
 
+  def test_a_cluster_that_runs(self):
+    with tf_cdops.LocalCluster(2, 2) as cluster:
+      addresses = cluster.as_dict()["worker"]
+      config = json.dumps({"cluster": cluster.as_dict(),
+                           "task": {"type": "worker", "index": 1}})
+      # Workers remember collectives; the next program's mustn't be mixed up.
+      for given, size in ((",".join(addresses), "1k"), ("TF_CONFIG", "4k")):
+        with mock.patch.dict(os.environ, TF_CONFIG=config):
+          outcome = bench("--json", f"--cluster={given}", f"--sizes={size}",
+                          "--specs=auto,collective", "--steps=2")
+        self.assertEqual((outcome.returncode, outcome.stderr), (0, ""))
+        content = json.loads(outcome.stdout)
+        self.assertEqual([name.split("/")[3] for name in content["devices"]],
+                         ["task:0", "task:0", "task:1", "task:1"])
+        self.assertEmpty(content["notes"])
+        self.assertEqual(
+            [(r["contender"], r["wrong"]) for r in content["results"]],
+            [(name, 0) for name in ["auto", "collective", *_THEIRS]])
+
   def test_wrong_result_of_ours(self):
     plugin = algorithm_plugin.install(self.folder)
     outcome = bench("--json", "--devices=2", "--sizes=1k", "--steps=1",
@@ -167,6 +189,13 @@ class BadInputTest(parameterized.TestCase):
        r"`--specs` \(''\) must name something to measure"),
       (["--eager", "--workers=2"], "`--eager` measures the devices of this "
        "process; leave out --workers"),
+      (["--eager", "--cluster=a:1"], "`--eager` measures the devices of this "
+       "process; leave out --cluster"),
+      (["--cluster=a:1,b:2", "--workers=2"], r"`--workers` \(2\) must be left "
+       "out with --cluster: it starts workers, and those of the cluster run"),
+      (["--cluster=TF_CONFIG"], r"`--cluster` \(TF_CONFIG\) must have that "
+       "variable, which isn't set; set it, or give addresses"),
+      (["--cluster="], r"`--cluster` \(''\) must be addresses, such as"),
       (["--out=/no/such/folder/x"], r"`--out` \('/no/such/folder/x'\) must be "
        "in a folder that is there"),
       (["--plot=/"], r"`--plot` \('/'\) must name a file"),

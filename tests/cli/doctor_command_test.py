@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 from unittest import mock
 
 from absl.testing import absltest
@@ -12,6 +13,7 @@ from tests import python_process
 import tensorflow as tf
 
 import tf_cdops
+from tf_cdops import cost
 from tf_cdops.cli import tf_config
 
 _TF_CONFIG = """{"cluster": {"chief": ["a:1"], "worker": ["b:2", "c:3"]},
@@ -103,6 +105,7 @@ class DoctorTest(parameterized.TestCase):
       (["--devices=65"], r"`--devices` \(65\) must be from 1 to 64"),
       (["--limit=0"], r"`--limit` \(0\) must be above 0 and at most 3600"),
       (["--limit=nan"], r"`--limit` \(nan\) must be above 0"),
+      (["--out=x"], r"`--out` \('x'\) must come with --cluster or --workers"),
       # What only TensorFlow knows comes from the other process.
       (["--device_type=GPU", "--devices=64"],
        r"`--device_type` \(GPU\) needs 64 of them, and TensorFlow finds \d+"))
@@ -110,6 +113,38 @@ class DoctorTest(parameterized.TestCase):
     outcome = doctor(*args)
     self.assertEqual((outcome.returncode, outcome.stdout), (2, ""))
     self.assertRegex(outcome.stderr, rf"^tf_cdops doctor: {message}.*\n$")
+
+
+class ClusterTest(absltest.TestCase):
+
+  def test_links_of_a_cluster_that_runs(self):
+    out = os.path.join(self.create_tempdir().full_path, "links.json")
+    with tf_cdops.LocalCluster(2, 2) as cluster:
+      config = json.dumps({"cluster": cluster.as_dict(),
+                           "task": {"type": "worker", "index": 0}})
+      with mock.patch.dict(os.environ, TF_CONFIG=config):
+        outcome = doctor("--cluster=TF_CONFIG", f"--out={out}")
+    self.assertEqual((outcome.returncode, outcome.stderr), (0, ""))
+    self.assertIn("all-reduce among 4 CPU devices of 2 workers",
+                  outcome.stdout)
+    self.assertRegex(outcome.stdout, r"┃ from +┃ +to worker 0 ┃ +to worker 1 ")
+    for worker in range(2):
+      self.assertRegex(outcome.stdout,
+                       rf"│ worker {worker} │ +\d+ / \d+ │ +\d+ / \d+ │")
+    network = cost.network_from_file(out)
+    self.assertEqual((network.inside.name, network.across.name),
+                     ("measured inside", "measured across"))
+
+  def test_a_worker_that_does_not_answer(self):
+    with socket.socket() as taken:  # And nobody listens.
+      taken.bind(("127.0.0.1", 0))
+      address = f"127.0.0.1:{taken.getsockname()[1]}"
+      outcome = doctor(f"--cluster={address}")
+    self.assertEqual((outcome.returncode, outcome.stdout), (1, ""))
+    self.assertRegex(
+        outcome.stderr, r"^tf_cdops doctor: `cluster` must have workers that "
+        rf"answer within 10 s: /job:worker/task:0 at {address} can't be "
+        r"reached \(Connection refused\)\. Start them with .*\n$")
 
 
 class TfConfigTest(parameterized.TestCase):

@@ -111,6 +111,26 @@ class ExplainTest(parameterized.TestCase):
     self.assertEqual((done.returncode, done.stderr), (0, ""))
     self.assertLen(json.loads(done.stdout)["buckets"], buckets)
 
+  def test_links_as_they_were_measured(self):
+    path = self.create_tempfile("links.json", json.dumps({"summary": {
+        "inside": None, "across": {"latency_seconds": 2e-4,
+                                   "bytes_per_second": 1e9,
+                                   "message_seconds": 6e-5}}})).full_path
+    args = ["--devices=2", "--workers=2", "--device_type=GPU",
+            f"--network=@{path}"]
+    data = json.loads(run("--json", *args).stdout)
+    self.assertEqual(
+        {which: link["name"] for which, link in data["network"].items()},
+        {"inside": "nvlink", "across": "measured across"})
+    self.assertEqual(data["network"]["across"]["message_seconds"], 6e-5)
+    self.assertEqual([one["what"] for one in data["assumed"]], ["inside"])
+    data = json.loads(run("--json", *args, "--inside=pcie",
+                          "--bandwidth=3GB/s").stdout)
+    self.assertEqual(data["network"]["inside"]["name"], "pcie")
+    self.assertEqual(data["network"]["across"]["latency_seconds"], 2e-4)
+    self.assertEqual(data["network"]["across"]["bytes_per_second"], 3e9)
+    self.assertEmpty(data["assumed"])
+
   def test_latency_of_one_worker_is_that_inside(self):
     data = json.loads(run("--devices=2", "--json", "--latency=2ms").stdout)
     self.assertEqual(data["network"]["inside"]["latency_seconds"], 2e-3)
@@ -170,6 +190,10 @@ class WrongUsageTest(parameterized.TestCase):
       (["--sizes=3"], "must be a multiple of 4"),
       (["--latency=5"], r"`--latency` \('5'\) must be a positive number with "
        r"a unit \(s, ms, us, µs, ns\), such as 5us"),
+      (["--network=x.json"], r"`--network` \('x.json'\) must be @ and a file, "
+       "such as @links.json"),
+      (["--network=@x.json"], r"`--network` \('x.json'\) must be a readable "
+       "JSON file"),
       (["--latency=0s"], r"`--latency` \('0s'\) must be a positive"),
       (["--bandwidth=1mph"], r"`--bandwidth` \('1mph'\) must be a positive"),
       (["--inside=nvlnk"], r"`--inside` \('nvlnk'\).*Did you mean 'nvlink'"),

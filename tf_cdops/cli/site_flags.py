@@ -62,6 +62,10 @@ def _check_cluster(args: argparse.Namespace) -> None:
     raise errors.InputError(
         f"`--workers` ({args.workers}) must be left out with --cluster: it "
         "starts workers, and those of the cluster run already; give one.")
+  if not args.cluster:
+    raise errors.InputError(
+        "`--cluster` ('') must be addresses, such as host1:2222,host2:2222, or "
+        f"{_TF_CONFIG} for the cluster of that variable.")
   if args.cluster.upper() == _TF_CONFIG:
     args.cluster = os.environ.get(_TF_CONFIG, "")
     if not args.cluster:
