@@ -31,6 +31,7 @@ _MOST_ROOMS = 12
 _PURE = ("tf_cdops.explaining", "tf_cdops.planning", "tf_cdops.cost",
          "tf_cdops.algorithms", "tf_cdops.registry", "tf_cdops.fabric.base",
          "tf_cdops.fabric.tracing", "tf_cdops.cli.measuring.tuning",
+         "tf_cdops.cli.measuring.link_results",
          *(f"tf_cdops.base.{name}" for name in (
              "device_names", "errors", "requirements", "tensorflow_1",
              "topology", "version")))

@@ -23,9 +23,8 @@ from tf_cdops.fabric import thread_numbers
 
 # Where a graph keeps the ops that the next engine's all-reduce must wait for.
 _LAST_LAUNCH = "tf_cdops/last_native_all_reduce"
-# TensorFlow's strategies number their groups from 1; ours start far from it.
-# Workers remember a group's tensors when the program that made it has ended:
-# the next program must not use its number, so each starts with another.
+# TensorFlow's strategies number their groups from 1; ours start far from it,
+# elsewhere in each program: workers remember the groups of those before.
 _GROUP_KEYS = itertools.count(random.SystemRandom().randrange(1 << 24, 1 << 30))
 _LAUNCHES = itertools.count(1)
 _THREAD_NUMBER = "tf_cdops/thread_number"

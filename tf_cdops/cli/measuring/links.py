@@ -28,6 +28,7 @@ _FIRST, _LARGEST = 1 << 15, 1 << 21  # The same, of tensors for bandwidth.
 _GROWTH = 4
 _ROUND_SECONDS = 1.0  # When a round takes that long, tensors are large enough.
 _SMALL_ROUNDS, _LARGE_ROUNDS = 15, 5
+_LEAST_SECONDS = 1e-6  # What tf.timestamp tells apart.
 _SIDE_BY_SIDE = 16  # Small tensors on their way at once.
 _LIMIT_SECONDS = 60.0  # Beyond the time that it may take.
 
@@ -52,30 +53,28 @@ def measure(site: sites.Site, seconds: float = 12.0
     seconds: about how long it may take; then what there is must do. A first
       round of all is made in any case.
   """
-  end = time.monotonic() + seconds
+  middle, end = (time.monotonic() + part * seconds for part in (0.5, 1.0))
   across, inside = _across(site), _inside(site)
   pairs = [*across, *inside]
   if not pairs:
     return ()
+  # A ring has each worker's costs: its own and its neighbour's.
+  ring = [*across[:len(site.topology.workers)], *inside[::2]]
   with limits.limit(_LIMIT_SECONDS + seconds,
                     f"measuring the links among {site}"):
     variables = _variables(site)
     alone = _Transfers(site, pairs, variables)
-    small = alone.rounds(_SMALL, _SMALL_ROUNDS, end - seconds / 2)
-    # A ring has each worker's costs: its own and its neighbour's.
-    ring = [*across[:len(site.topology.workers)], *inside[::2]]
+    one = alone.rounds(_SMALL, _SMALL_ROUNDS, middle)
     many = _Transfers(site, ring, variables, _SIDE_BY_SIDE).rounds(
-        _SMALL, _SMALL_ROUNDS, end - seconds / 2)
+        _SMALL, _SMALL_ROUNDS, middle)
     size, large = alone.grown(end)
-  further = {pair: max(0.0, took - alone_took) / (_SIDE_BY_SIDE - 1)
-             for pair, took, alone_took in zip(
-                 ring, many, (small[pairs.index(pair)] for pair in ring),
-                 strict=True)}
+  further = {pair: max(0.0, many[pair] - one[pair]) / (_SIDE_BY_SIDE - 1)
+             for pair in ring}
   return tuple(
       link_results.LinkMeasurement(
-          site.devices[pair.source], site.devices[pair.target], least / 2,
-          _rate(size, least, most), further.get(pair))
-      for pair, least, most in zip(pairs, small, large, strict=True))
+          site.devices[pair.source], site.devices[pair.target], one[pair] / 2,
+          _rate(size, one[pair], large[pair]), further.get(pair))
+      for pair in pairs)
 
 
 def _rate(size: int, least: float, most: float) -> float:
@@ -122,12 +121,12 @@ class _Transfers:
     self._function = tf.function(self._emit, autograph=False)
     self._run(_SMALL)  # Builds it, and opens the connections.
 
-  def rounds(self, size: int, most: int, end: float) -> list[float]:
+  def rounds(self, size: int, most: int, end: float) -> dict[_Pair, float]:
     """Returns each pair's median seconds, of at least one round."""
-    return [statistics.median(each) for each in zip(
-        *self._samples(size, most, end), strict=True)]
+    return {pair: statistics.median(each)
+            for pair, each in self._samples(size, most, end).items()}
 
-  def grown(self, end: float) -> tuple[int, list[float]]:
+  def grown(self, end: float) -> tuple[int, dict[_Pair, float]]:
     """Returns a size that takes its time, and each pair's seconds for it."""
     size, took = _FIRST, sum(self._run(_FIRST))
     while (size < _LARGEST and took * _GROWTH < _ROUND_SECONDS
@@ -136,16 +135,19 @@ class _Transfers:
       took = sum(self._run(size))
     samples = self._samples(size, _LARGE_ROUNDS, end - took)
     # Whatever else the machines do makes some slower, and none quicker.
-    return size, [min(each) for each in zip(*samples, strict=True)]
+    return size, {pair: min(each) for pair, each in samples.items()}
 
-  def _samples(self, size: int, most: int, end: float) -> list[list[float]]:
-    samples = [self._run(size)]
-    while len(samples) < most and time.monotonic() < end:
-      samples.append(self._run(size))
-    return samples
+  def _samples(self, size: int, most: int,
+               end: float) -> dict[_Pair, tuple[float, ...]]:
+    rounds = [self._run(size)]
+    while len(rounds) < most and time.monotonic() < end:
+      rounds.append(self._run(size))
+    return dict(zip(self._pairs, zip(*rounds, strict=True), strict=True))
 
   def _run(self, size: int) -> list[float]:
-    return [float(each) for each in self._function(tf.constant([size])).numpy()]
+    # A clock that is set meanwhile may say anything.
+    return [max(float(each), _LEAST_SECONDS)
+            for each in self._function(tf.constant([size])).numpy()]
 
   def _emit(self, size: tf.Tensor) -> tf.Tensor:
     sizes = [_on(host, tf.identity, size) for host in self._hosts]
