@@ -30,6 +30,7 @@ _ROUND_SECONDS = 1.0  # When a round takes that long, tensors are large enough.
 _SMALL_ROUNDS, _LARGE_ROUNDS = 15, 5
 _LEAST_SECONDS = 1e-6  # What tf.timestamp tells apart.
 _SIDE_BY_SIDE = 16  # Small tensors on their way at once.
+_CLIENT = "/job:localhost/device:CPU:0"
 _LIMIT_SECONDS = 60.0  # Beyond the time that it may take.
 
 
@@ -62,10 +63,9 @@ def measure(site: sites.Site, seconds: float = 12.0
   ring = [*across[:len(site.topology.workers)], *inside[::2]]
   with limits.limit(_LIMIT_SECONDS + seconds,
                     f"measuring the links among {site}"):
-    variables = _variables(site)
-    alone = _Transfers(site, pairs, variables)
+    alone = _Transfers(site, pairs)
     one = alone.rounds(_SMALL, _SMALL_ROUNDS, middle)
-    many = _Transfers(site, ring, variables, _SIDE_BY_SIDE).rounds(
+    many = _Transfers(site, ring, _SIDE_BY_SIDE).rounds(
         _SMALL, _SMALL_ROUNDS, middle)
     size, large = alone.grown(end)
   further = {pair: max(0.0, many[pair] - one[pair]) / (_SIDE_BY_SIDE - 1)
@@ -99,25 +99,18 @@ def _inside(site: sites.Site) -> list[_Pair]:
           for source, target in itertools.permutations(ranks[:2])]
 
 
-def _variables(site: sites.Site) -> dict[int, tf.Variable]:
-  """Returns what is sent, by replica: large, and on its device."""
-  variables = {}
-  for ranks in site.topology.workers:
-    for rank in ranks[:2]:
-      with tf.device(site.devices[rank]):
-        variables[rank] = tf.Variable(tf.zeros([_LARGEST]))
-  return variables
-
-
 class _Transfers:
-  """A function in which each pair's source sends, one pair after another."""
+  """A function in which each pair's source sends, one pair after another.
+
+  It makes what it sends, and leaves nothing on the workers.
+  """
 
   def __init__(self, site: sites.Site, pairs: Sequence[_Pair],
-               variables: dict[int, tf.Variable], count: int = 1):
+               count: int = 1):
     """Initializes; `count` tensors go side by side."""
     self._devices, self._hosts = site.devices, site.topology.hosts
     self._copies = site.topology.device_types == {"CPU"}
-    self._pairs, self._variables, self._count = pairs, variables, count
+    self._pairs, self._count = pairs, count
     self._function = tf.function(self._emit, autograph=False)
     self._run(_SMALL)  # Builds it, and opens the connections.
 
@@ -147,36 +140,35 @@ class _Transfers:
   def _run(self, size: int) -> list[float]:
     # A clock that is set meanwhile may say anything.
     return [max(float(each), _LEAST_SECONDS)
-            for each in self._function(tf.constant([size])).numpy()]
+            for each in self._function(tf.constant([size]))[0].numpy()]
 
-  def _emit(self, size: tf.Tensor) -> tf.Tensor:
+  def _emit(self, size: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns each pair's seconds, and a number that needs all that is sent."""
     sizes = [_on(host, tf.identity, size) for host in self._hosts]
-    last: list[tf.Tensor] = sizes  # No pair begins before all workers are up.
-    times = []
+    loads = {rank: _on(self._devices[rank], tf.fill, [_LARGEST],
+                       tf.cast(size[0], tf.float32))
+             for rank in {pair.source for pair in self._pairs}}
+    # No pair begins before all workers are up.
+    last, times, arrived = [*sizes, *loads.values()], [], []
     for pair in self._pairs:
       host = self._hosts[pair.source_worker]
       with tf.control_dependencies(last):
         started = _on(host, tf.timestamp)
       with tf.control_dependencies([started]):
-        sent = [_on(self._devices[pair.source], self._read, pair.source,
-                    sizes[pair.source_worker], number)
+        sent = [_on(self._devices[pair.source], _part, loads[pair.source],
+                    number, sizes[pair.source_worker])
                 for number in range(self._count)]
       there = _on(self._devices[pair.target], self._receive, sent, pair)
-      back = _on(host, tf.identity, there)
-      with tf.control_dependencies([back]):
+      arrived.append(_on(host, tf.identity, there))
+      with tf.control_dependencies(arrived[-1:]):
         ended = _on(host, tf.timestamp)
-      times.append(_on(host, _difference, started, ended, back))
+      times.append(_on(host, tf.subtract, ended, started))
       last = [ended]
     with tf.control_dependencies(last):  # Lest times travel beside tensors.
       held = [_on(self._hosts[pair.source_worker], tf.identity, one)
               for pair, one in zip(self._pairs, times, strict=True)]
-    return _on("/job:localhost/device:CPU:0", tf.stack, held)
-
-  def _read(self, rank: int, size: tf.Tensor, number: int) -> tf.Tensor:
-    # From its beginning, or aligned: the tensor isn't copied.
-    value = tf.raw_ops.ReadVariableOp(resource=self._variables[rank].handle,
-                                      dtype=tf.float32)
-    return tf.raw_ops.Slice(input=value, begin=[number * _SMALL], size=size)
+    # TensorFlow sends nothing that isn't used.
+    return (_on(_CLIENT, tf.stack, held), _on(_CLIENT, tf.math.add_n, arrived))
 
   def _receive(self, sent: Sequence[tf.Tensor], pair: _Pair) -> tf.Tensor:
     """Returns one element that has all the tensors' arrival for condition."""
@@ -191,10 +183,9 @@ class _Transfers:
     return tf.math.add_n(firsts)
 
 
-def _difference(started: tf.Tensor, ended: tf.Tensor,
-                zero: tf.Tensor) -> tf.Tensor:
-  # TensorFlow sends nothing that isn't used.
-  return ended - started + tf.cast(tf.reshape(zero, []), tf.float64)
+def _part(load: tf.Tensor, number: int, size: tf.Tensor) -> tf.Tensor:
+  # Aligned, so that it isn't copied.
+  return tf.raw_ops.Slice(input=load, begin=[number * _SMALL], size=size)
 
 
 def _on(device: str, function: Callable[..., tf.Tensor],
