@@ -13,7 +13,7 @@ WORKS, CANT, WRONG, FAILED, HUNG = ("works", "can't", "WRONG", "FAILED", "HUNG")
 TENSORFLOW = "TensorFlow"  # The name of the trial that is its start.
 LINKS = "the links"  # And of that which measures them: no algorithm's name.
 _START_SECONDS = 90.0  # Loading TensorFlow from a cold disk takes its time.
-_LINKS_SECONDS = 90.0  # More than measuring them allows itself.
+_LINKS_SECONDS = 60.0  # More than measuring them allows itself.
 
 
 @dataclasses.dataclass(frozen=True)
