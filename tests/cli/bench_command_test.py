@@ -5,7 +5,6 @@ import os
 import pathlib
 
 from absl.testing import absltest
-from absl.testing import parameterized
 from tests import algorithm_plugin
 from tests import python_process
 
@@ -14,9 +13,10 @@ _THEIRS = ["TF ReductionToOneDevice", "TF HierarchicalCopy(0)",
 _FLOOR = "floor: one AddN"
 
 
-def bench(*args: str, first_on_path: tuple[str, ...] = ()):
+def bench(*args: str, first_on_path: tuple[str, ...] = (),
+          extras: bool = False):
   return python_process.run("-m", "tf_cdops", "bench", *args,
-                            first_on_path=first_on_path)
+                            first_on_path=first_on_path, extras=extras)
 
 
 def rows(text: str) -> list[list[str]]:
@@ -25,7 +25,7 @@ def rows(text: str) -> list[list[str]]:
           for line in text.splitlines() if line.startswith("│")]
 
 
-class BenchTest(parameterized.TestCase):
+class BenchTest(absltest.TestCase):
 
   def setUp(self):
     super().setUp()
@@ -38,7 +38,7 @@ class BenchTest(parameterized.TestCase):
     outcome = bench("--devices=3", "--min=100", "--max=3k", "--factor=5",
                     "--steps=3", "--specs=auto,xring#2,auto",
                     f"--out={self.path('out.json')}",
-                    f"--plot={self.path('chart.png')}")
+                    f"--plot={self.path('chart.png')}", extras=True)
     self.assertEqual((outcome.returncode, outcome.stderr), (0, ""))
     self.assertIn("all-reduce among 3 CPU devices, in a tf.function",
                   outcome.stdout)
@@ -66,7 +66,8 @@ class BenchTest(parameterized.TestCase):
   def test_load_in_eager_code(self):
     outcome = bench("--json", "--eager", "--devices=2", "--sizes=2x1k,1x64k",
                     "--dtype=float16", "--specs=ps", "--notensorflow",
-                    "--steps=2", f"--plot={self.path('bars.svg')}")
+                    "--steps=2", f"--plot={self.path('bars.svg')}",
+                    extras=True)
     self.assertEqual((outcome.returncode, outcome.stderr), (0, ""))
     content = json.loads(outcome.stdout)
     self.assertTrue(content["eager"])
@@ -76,16 +77,6 @@ class BenchTest(parameterized.TestCase):
                                    "dtype", "wrong", "nodes")],
           [name, 67584, 3, "float16", 0, 0])
     self.assertIn("<svg", pathlib.Path(self.path("bars.svg")).read_text())
-
-  def test_spec_of_a_file_is_packed_as_it_says(self):
-    pathlib.Path(self.path("spec.json")).write_text(
-        '{"all_reduce_spec": "ps", "num_packs": 1}')
-    outcome = bench("--json", "--devices=2", "--sizes=20x400", "--steps=1",
-                    f"--specs=ps,@{self.path('spec.json')}", "--notensorflow")
-    self.assertEqual((outcome.returncode, outcome.stderr), (0, ""))
-    plain, packed, _ = json.loads(outcome.stdout)["results"]
-    self.assertEqual(packed["contender"], f"@{self.path('spec.json')}")
-    self.assertLess(packed["nodes"], plain["nodes"])
 
   def test_workers(self):
     outcome = bench("--json", "--workers=2", "--min=1k", "--max=4k",
@@ -99,16 +90,22 @@ class BenchTest(parameterized.TestCase):
         [(r["contender"], r["wrong"]) for r in content["results"]],
         [(name, 0) for name in ["auto", "xring", *_THEIRS]] * 2)
 
-  def test_wrong_result_of_ours(self):
+  def test_spec_of_a_file_and_a_wrong_result_of_ours(self):
     plugin = algorithm_plugin.install(self.folder)
-    outcome = bench("--json", "--devices=2", "--sizes=1k", "--steps=1",
-                    "--specs=ps,sums_nothing", "--notensorflow",
+    file = f"@{self.path('spec.json')}"
+    pathlib.Path(self.path("spec.json")).write_text(
+        '{"all_reduce_spec": "ps", "num_packs": 1}')
+    outcome = bench("--json", "--devices=2", "--sizes=20x400", "--steps=1",
+                    f"--specs=ps,{file},sums_nothing", "--notensorflow",
                     first_on_path=(plugin,))
     self.assertEqual((outcome.returncode, outcome.stderr), (1, ""))
+    results = {r["contender"]: r for r in json.loads(outcome.stdout)["results"]}
+    # A file's spec is packed as the file says.
+    self.assertLess(results[file]["nodes"], results["ps"]["nodes"])
+    # Two devices with 20 tensors of 100 elements, none of them a sum.
     self.assertEqual(
-        {r["contender"]: r["wrong"]
-         for r in json.loads(outcome.stdout)["results"]},
-        {"ps": 0, "sums_nothing": 512, _FLOOR: 0})
+        {name: r["wrong"] for name, r in results.items()},
+        {"ps": 0, file: 0, "sums_nothing": 2 * 20 * 100, _FLOOR: 0})
 
   def test_interrupt_shows_what_there_is(self):
     plugin = algorithm_plugin.install(self.folder)
@@ -133,66 +130,75 @@ class BenchTest(parameterized.TestCase):
       self.assertIn(words, text)
 
 
-class BadInputTest(parameterized.TestCase):
+class BadInputTest(absltest.TestCase):
 
-  def check(self, args, message, **kwargs):
-    outcome = bench(*args, **kwargs)
+  def check(self, outcome, message):
     self.assertEqual((outcome.returncode, outcome.stdout), (2, ""),
                      outcome.stderr)
     self.assertRegex(outcome.stderr, message)
     self.assertNotIn("Traceback", outcome.stderr)
 
-  @parameterized.parameters(
-      (["--devices=65"], r"`--devices` \(65\) must be from 1 to 64"),
-      (["--devices=0"], r"`--devices` \(0\) must be from 1 to 64"),
-      (["--workers=-1"], r"`--workers` \(-1\) must be from 0 to 64"),
-      (["--workers=8", "--devices=9"],
-       r"`--workers` \(8\) with `--devices` \(9\) must be at most 64 devices"),
-      (["--workers=2", "--device_type=GPU"],
-       r"`--device_type` \(GPU\) must be CPU with --workers"),
-      (["--device_type=TPU"], "argument --device_type: invalid choice"),
-      (["--min=2k", "--max=1k"],
-       r"`--min` \(2k\) must be at least 4, a float32, and at most `--max` "
-       r"\(1k\)"),
-      (["--min=1", "--max=1k"], r"`--min` \(1\) must be at least 4, a float32"),
-      (["--max=1q"], r"`--max` \('1q'\) must be a number of bytes"),
-      (["--factor=1"], r"`--factor` \(1\) must be a whole number of at least "),
-      (["--factor=x"], r"`--factor` \('x'\) must be a whole number of at "),
-      (["--sizes=4x1k", "--max=1m"], r"`--max` \(1m\) must be left out where "
-       "sizes or a model are given"),
-      (["--steps=0"], r"`--steps` \(0\) must be a whole number of at least 1"),
-      (["--specs=ps,xrng"], r"\('xrng'\) must be .* Did you mean 'xring'"),
-      (["--specs=ps:1k"], r"`--specs` \('ps:1k'\) must end with an algorithm"),
-      (["--specs=", "--notensorflow"],
-       r"`--specs` \(''\) must name something to measure"),
-      (["--eager", "--workers=2"], "`--eager` measures the devices of this "
-       "process; leave out --workers"),
-      (["--out=/no/such/folder/x"], r"`--out` \('/no/such/folder/x'\) must be "
-       "in a folder that is there"),
-      (["--plot=/"], r"`--plot` \('/'\) must name a file"),
-      (["--plot=chart.txt"],
-       r"`--plot` \('chart.txt'\) must end with \.pdf, \.png, \.svg"))
-  def test_before_tensorflow_is_loaded(self, args, message):
-    self.check(args, message)
+  def check_all(self, cases, *, loaded_tensorflow):
+    outcomes = python_process.run_commands(
+        [["bench", *args] for args, _ in cases], extras=not loaded_tensorflow)
+    for (args, message), outcome in zip(cases, outcomes, strict=True):
+      with self.subTest(args=args):
+        self.check(outcome, message)
+        self.assertEqual(outcome.loaded_tensorflow, loaded_tensorflow)
 
-  @parameterized.parameters(
-      (["--specs=ps:1k:nccl", "--devices=2"],
-       r"^tf_cdops bench: `algorithm` \('nccl'\) can't run on .*: nccl needs "
-       r"GPU devices only; use 'ps'.*\n$"),
-      (["--sizes=64x16g"], r"`64x16g` \(1024g on each of 4 devices\) must fit "
-       r"in memory: that takes about 16384g, and \d+[gm] are available"))
-  def test_before_measuring(self, args, message):
-    self.check(args, message)
+  def test_before_tensorflow_is_loaded(self):
+    self.check_all([
+        (["--devices=65"], r"`--devices` \(65\) must be from 1 to 64"),
+        (["--devices=0"], r"`--devices` \(0\) must be from 1 to 64"),
+        (["--workers=-1"], r"`--workers` \(-1\) must be from 0 to 64"),
+        (["--workers=8", "--devices=9"],
+         r"`--workers` \(8\) with `--devices` \(9\) must be at most 64 "
+         "devices"),
+        (["--workers=2", "--device_type=GPU"],
+         r"`--device_type` \(GPU\) must be CPU with --workers"),
+        (["--device_type=TPU"], "argument --device_type: invalid choice"),
+        (["--min=2k", "--max=1k"],
+         r"`--min` \(2k\) must be at least 4, a float32, and at most `--max` "
+         r"\(1k\)"),
+        (["--min=1", "--max=1k"],
+         r"`--min` \(1\) must be at least 4, a float32"),
+        (["--max=1q"], r"`--max` \('1q'\) must be a number of bytes"),
+        (["--factor=1"],
+         r"`--factor` \(1\) must be a whole number of at least "),
+        (["--factor=x"], r"`--factor` \('x'\) must be a whole number of at "),
+        (["--sizes=4x1k", "--max=1m"], r"`--max` \(1m\) must be left out where "
+         "sizes or a model are given"),
+        (["--steps=0"],
+         r"`--steps` \(0\) must be a whole number of at least 1"),
+        (["--specs=ps,xrng"], r"\('xrng'\) must be .* Did you mean 'xring'"),
+        (["--specs=ps:1k"],
+         r"`--specs` \('ps:1k'\) must end with an algorithm"),
+        (["--specs=", "--notensorflow"],
+         r"`--specs` \(''\) must name something to measure"),
+        (["--eager", "--workers=2"], "`--eager` measures the devices of this "
+         "process; leave out --workers"),
+        (["--out=/no/such/folder/x"],
+         r"`--out` \('/no/such/folder/x'\) must be in a folder that is there"),
+        (["--plot=/"], r"`--plot` \('/'\) must name a file"),
+        (["--plot=chart.txt"],
+         r"`--plot` \('chart.txt'\) must end with \.pdf, \.png, \.svg"),
+    ], loaded_tensorflow=False)
+
+  def test_before_measuring(self):
+    self.check_all([
+        (["--specs=ps:1k:nccl"],
+         r"^tf_cdops bench: `algorithm` \('nccl'\) can't run on .*: nccl needs "
+         r"GPU devices only; use 'ps'.*\n$"),
+        (["--sizes=64x16g"],
+         r"`64x16g` \(1024g on each of 4 devices\) must fit in memory: that "
+         r"takes about 16384g, and \d+[gm] are available"),
+    ], loaded_tensorflow=True)
 
   def test_without_matplotlib(self):
-    blocker = pathlib.Path(self.create_tempdir().full_path)
-    (blocker / "matplotlib.py").write_text(
-        "raise ModuleNotFoundError(\"No module named 'matplotlib'\")")
     self.check(
-        ["--plot=chart.png"],
+        bench("--plot=chart.png"),
         r"^tf_cdops bench: `--plot` \('chart.png'\) needs matplotlib; install "
-        r"it with `pip install 'tf-cdops\[plot\]'`\.\n$",
-        first_on_path=(str(blocker),))
+        r"it with `pip install 'tf-cdops\[plot\]'`\.\n$")
 
 
 if __name__ == "__main__":
