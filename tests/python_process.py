@@ -74,19 +74,20 @@ class CommandOutcome:
   loaded_tensorflow: bool
 
 
-def run_commands(commands: Sequence[Sequence[str]], *, extras: bool = False
-                 ) -> list[CommandOutcome]:
+def run_commands(commands: Sequence[Sequence[str]], *, before: str = "",
+                 extras: bool = False) -> list[CommandOutcome]:
   """Runs `tf_cdops` for each list of arguments, one by one in one process.
 
   Args:
     commands: each one's arguments. Those that use devices must agree in their
       number, which TensorFlow takes once a process.
+    before: Python that the process runs first.
     extras: whether packages are there that are optional.
 
   Returns:
     What each did.
   """
-  done = run("-c", textwrap.dedent(f"""\
+  done = run("-c", f"{before}\n" + textwrap.dedent(f"""\
       import contextlib, io, json, sys
       from tf_cdops.cli import main
       outcomes = []
