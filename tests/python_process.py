@@ -107,6 +107,12 @@ def run_commands(commands: Sequence[Sequence[str]], *, before: str = "",
   return [CommandOutcome(*outcome) for outcome in json.loads(done.stdout)]
 
 
+def without_warning(stderr: str) -> str:
+  """Leaves out what a LocalCluster says where no private network can be."""
+  return "".join(line for line in stderr.splitlines(keepends=True)
+                 if "LocalCluster: TensorFlow's servers have" not in line)
+
+
 def run_bare(script: str, path: tuple[str, ...]
              ) -> subprocess.CompletedProcess[str]:
   """Runs a script that can import `path` and the standard library, no more."""

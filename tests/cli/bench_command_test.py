@@ -52,11 +52,9 @@ class BenchTest(absltest.TestCase):
     content = json.loads(pathlib.Path(self.path("out.json")).read_text())
     self.assertLen(content["devices"], 3)
     self.assertFalse(content["interrupted"])
+    self.check_wrong(content["results"])
     for row, result in zip(table, content["results"], strict=True):
-      # With an odd number of replicas, TensorFlow loses one.
-      wrong = (3 * result["num_elements"]
-               if "HierarchicalCopy" in row[0] else 0)
-      self.assertEqual((row[6], result["wrong"]), (f"{wrong:,}", wrong))
+      self.assertEqual(row[6], f"{result['wrong']:,}")
       self.assertEqual(result["time"]["samples"], 3)
       times = [float(cell) for cell in row[1:4]]
       self.assertEqual(times, sorted(times))
@@ -79,16 +77,25 @@ class BenchTest(absltest.TestCase):
     self.assertIn("<svg", pathlib.Path(self.path("bars.svg")).read_text())
 
   def test_workers(self):
-    outcome = bench("--json", "--workers=2", "--min=1k", "--max=4k",
-                    "--specs=auto,xring", "--steps=2")
+    # Three: with an odd number, halving and doubling has steps of its own.
+    outcome = bench("--json", "--workers=3", "--min=1k", "--max=4k",
+                    "--specs=auto,xring,rechd", "--steps=2")
     self.assertEqual((outcome.returncode, outcome.stderr), (0, ""))
     content = json.loads(outcome.stdout)
     self.assertEqual([name.split("/")[3] for name in content["devices"]],
-                     ["task:0", "task:1"])
+                     ["task:0", "task:1", "task:2"])
     self.assertEmpty(content["notes"])
     self.assertEqual(
-        [(r["contender"], r["wrong"]) for r in content["results"]],
-        [(name, 0) for name in ["auto", "xring", *_THEIRS]] * 2)
+        [r["contender"] for r in content["results"]],
+        ["auto", "xring", "rechd", *_THEIRS] * 2)
+    self.check_wrong(content["results"])
+
+  def check_wrong(self, results):
+    for result in results:
+      # With an odd number of replicas, TensorFlow loses one.
+      wrong = (3 * result["num_elements"]
+               if "HierarchicalCopy" in result["contender"] else 0)
+      self.assertEqual(result["wrong"], wrong, result["contender"])
 
   def test_spec_of_a_file_and_a_wrong_result_of_ours(self):
     plugin = algorithm_plugin.install(self.folder)

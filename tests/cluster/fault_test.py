@@ -5,7 +5,6 @@ import json
 import os
 import re
 import signal
-from concurrent import futures
 
 from absl.testing import absltest
 from tests import python_process
@@ -304,25 +303,6 @@ class RestartTest(absltest.TestCase):
         self.assertRegex(
             said, r"(?s)^ClusterError: .*/job:worker/task:1 was started again "
             r"and /job:worker/task:0 wasn't: .*Start all workers again, or")
-
-
-class RecoverTest(absltest.TestCase):
-
-  def test_same_weights_with_and_without_a_loss(self):
-    example = str(python_process.ROOT / "examples" / "recover.py")
-    with futures.ThreadPoolExecutor() as pool:
-      lost, calm = pool.map(
-          lambda epoch: python_process.run(
-              example, "--epochs=2", f"--lose_in_epoch={epoch}"), (1, -1))
-    for outcome in (lost, calm):
-      # TensorFlow 2.16 logs the lost connection, whatever its log level.
-      self.assertEqual(outcome.returncode, 0, outcome.stderr)
-      self.assertNotIn("Traceback", outcome.stderr)
-    *story, weights = lost.stdout.splitlines()
-    self.assertEqual(story[0], "worker 1 is killed")
-    self.assertRegex(story[1], r"^epoch 1 failed: \w+Error$")
-    self.assertRegex(weights, r"^weights:( -?\d+\.\d{6}){21}$")
-    self.assertEqual(calm.stdout.splitlines(), [weights])
 
 
 if __name__ == "__main__":
