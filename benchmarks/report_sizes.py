@@ -19,19 +19,9 @@ as a result is let go of once an element of it is used, not all results need be
 there at a time."""
 
 _FORMULAS = """\
-Half of the tensors are 1 KB matrices, which `auto` packs, half are 128 KB. For
-p devices, L large tensors and S small ones that aren't vectors, of d different
-shapes, in one pack, `auto` has
-
-    p·L + p(2S + 3) + p·c nodes, and L + 1 more if p > 2
-
-where c counts the constants that a device's ops share: an axis, "flat", d
-shapes, and the pack's lengths if they differ. So nodes are linear in tensors
-and in devices. `xring` in s shards has for each matrix
-
-    2p(p - 1)s + 2ps + 2p (+ 2p if s > 1)
-
-and such constants. `node_formulas.py` computes both."""
+Half of the tensors are 1 KB matrices, which `auto` packs, half are 128 KB.
+`node_count.py` predicts the nodes: it runs each bucket's algorithm on a fabric
+that counts its verbs. They grow with tensors and, for `auto`, with devices."""
 
 
 def other_targets(content: dict[str, Any]) -> str:

@@ -4,7 +4,7 @@ import dataclasses
 import time
 from typing import Any
 
-from benchmarks import node_formulas
+from benchmarks import node_count
 from benchmarks import serving
 from benchmarks import workloads
 import tensorflow as tf
@@ -28,7 +28,7 @@ class Point:
     tensors: how many.
     devices: how many.
     nodes: counted in the graph.
-    predicted: by `node_formulas`.
+    predicted: by `node_count`.
     build_seconds: of the all-reduce alone.
     median: seconds of a step.
     wrong: elements that weren't the exact sum.
@@ -62,7 +62,7 @@ def measure(devices: int, tensors: int, specs: list[str],
     result, = compared.results()
     points.append(dataclasses.asdict(Point(
         spec, tensors, devices, result.nodes,
-        node_formulas.predict(spec, inputs.sizes, devices),
+        node_count.predict(spec, inputs.sizes, devices),
         result.build_seconds, result.time.median, result.wrong)))
   return {"points": points}
 

@@ -76,7 +76,7 @@ def _interleave(groups: Sequence[Group], rounds: int) -> list[cells.Result]:
   results = []
   for group in groups:
     for contender in group.contenders:
-      time = timing.Summary.of(seconds[contender["contender"]])
+      time = timing.Summary.from_samples(seconds[contender["contender"]])
       results.append(cells.Result(**dataclasses.asdict(time), **contender))
   return results
 

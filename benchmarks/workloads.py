@@ -31,7 +31,7 @@ def of_count(count: int) -> loads.Load:
 
 def _load(name: str, shapes: Iterable[tuple[int, ...]]) -> loads.Load:
   return loads.Load(name, tuple(
-      planner.TensorSize.of(shape, "float32") for shape in shapes))
+      planner.TensorSize.from_shape(shape, "float32") for shape in shapes))
 
 
 def resnet50() -> _Shapes:

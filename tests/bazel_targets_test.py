@@ -1,62 +1,74 @@
-"""Bazel has a target for every test, runs it, and gives it its imports."""
+"""Bazel runs every test, and the deps of a room are its imports of others."""
 
 import ast
 import pathlib
+from typing import Any
 
 from absl.testing import absltest
 
-_TESTS = pathlib.Path(__file__).resolve().parent
-# Which `bazel test //...` leaves out; a comment at the target says why.
-_LEFT_OUT: frozenset[str] = frozenset()
+_ROOT = pathlib.Path(__file__).resolve().parents[1]
+_TESTS, _PACKAGE = _ROOT / "tests", _ROOT / "tf_cdops"
+# The registry, which the algorithms import, loads them by name.
+_LOADED_BY_NAME = {"planning": {"algorithms"}}
 
 
-def _targets() -> dict[str, dict[str, list[str]]]:
-  """Returns the attributes that are lists, of the rule for each source."""
-  # What the BUILD files say is Python, too.
-  tree = ast.parse((_TESTS / "BUILD").read_text(encoding="utf-8"))
-  targets = {}
-  for call in ast.walk(tree):
-    if isinstance(call, ast.Call) and call.func.id in ("py_library", "py_test"):
-      lists = {keyword.arg: ast.literal_eval(keyword.value)
-               for keyword in call.keywords
-               if isinstance(keyword.value, ast.List)}
-      source, = lists["srcs"]
-      targets[source] = lists | {"rule": call.func.id}
-  return targets
+def _run_build(folder: pathlib.Path) -> tuple[dict[str, Any], list[Any]]:
+  """Runs a BUILD file, as Python; returns its variables and its targets."""
+  def glob(include, exclude=()):
+    found, left_out = (
+        {path.relative_to(folder).as_posix()
+         for pattern in patterns for path in folder.glob(pattern)}
+        for patterns in (include, exclude))
+    return sorted(found - left_out)
+
+  targets = []
+  variables = dict.fromkeys(
+      ("exports_files", "licenses", "load", "package"),
+      lambda *_, **__: None)
+  variables |= dict.fromkeys(("py_library", "py_test"),
+                             lambda **target: targets.append(target))
+  variables["glob"] = glob
+  exec((folder / "BUILD").read_text(encoding="utf-8"), variables)
+  return variables, targets
 
 
-def _imports(path: pathlib.Path) -> set[str]:
-  """Returns the labels of what a file imports from this repository."""
-  labels = set()
-  for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-    if not isinstance(node, (ast.Import, ast.ImportFrom)):
-      continue
-    prefix = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
-    for alias in node.names:
-      package, _, name = (prefix + alias.name).partition(".")
-      if package == "tests":
-        labels.add(f":{name}")
-      elif package == "tf_cdops":
-        labels.add("//tf_cdops")
-      elif package == "benchmarks":
-        labels.add(f"//benchmarks:{name}")
-  return labels
+def _imported_rooms(room: str) -> set[str]:
+  rooms = set()
+  for path in (_PACKAGE / room).rglob("*.py"):
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+      if isinstance(node, ast.ImportFrom):
+        rooms |= {f"{node.module}.{alias.name}".split(".")[1]
+                  for alias in node.names
+                  if node.module.split(".")[0] == "tf_cdops"}
+  return rooms - {room}
 
 
 class BazelTargetsTest(absltest.TestCase):
 
   def test_every_test_is_run(self):
-    run = {source for source, target in _targets().items()
-           if target["rule"] == "py_test"
-           and "manual" not in target.get("tags", ())}
-    tests = {path.name for path in _TESTS.glob("*_test.py")}
-    self.assertEqual(run, tests - _LEFT_OUT)
+    _, targets = _run_build(_TESTS)
+    self.assertCountEqual(
+        [f"{target['name']}.py" for target in targets
+         if target["name"].endswith("_test")
+         and "manual" not in target["tags"]],
+        [path.relative_to(_TESTS).as_posix()
+         for path in _TESTS.rglob("*_test.py")])
+
+  def test_exceptions_are_of_tests(self):
+    variables, targets = _run_build(_TESTS)
+    for name in ("_DATA", "_SHARDS", "_SLOW"):
+      with self.subTest(name):
+        self.assertContainsSubset(variables[name],
+                                  [target["name"] for target in targets])
 
   def test_deps_are_the_imports(self):
-    for source, target in _targets().items():
-      with self.subTest(source):
-        self.assertContainsSubset(_imports(_TESTS / source),
-                                  target.get("deps", ()))
+    rooms = _run_build(_PACKAGE)[0]["_ROOMS"]
+    self.assertCountEqual(rooms, [init.parent.name for init
+                                  in _PACKAGE.glob("*/__init__.py")])
+    for room, others in rooms.items():
+      with self.subTest(room):
+        self.assertEqual(set(others), _imported_rooms(room)
+                         | _LOADED_BY_NAME.get(room, set()))
 
 
 if __name__ == "__main__":

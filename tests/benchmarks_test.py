@@ -9,7 +9,7 @@ from absl.testing import absltest
 from absl.testing import parameterized
 from benchmarks import cells
 from benchmarks import children
-from benchmarks import node_formulas
+from benchmarks import node_count
 from benchmarks import report
 from benchmarks import targets
 from benchmarks import tasks
@@ -153,7 +153,7 @@ class WorkloadsTest(absltest.TestCase):
          "mixed3": (3, 132_352)})
 
 
-class NodeFormulasTest(parameterized.TestCase):
+class NodeCountTest(parameterized.TestCase):
 
   @parameterized.product(spec=("auto", "xring", "xring#3"), devices=(2, 3),
                          load=("mixed7", "vectors", "alike"))
@@ -164,7 +164,7 @@ class NodeFormulasTest(parameterized.TestCase):
     site = sites.Site(tuple(virtual_devices.names(devices)))
     step = steps.build(contenders.of_spec(spec),
                        exact_inputs.make(site, sizes))
-    self.assertEqual(step.nodes, node_formulas.predict(spec, sizes, devices))
+    self.assertEqual(step.nodes, node_count.predict(spec, sizes, devices))
 
 
 class ProfileTest(absltest.TestCase):

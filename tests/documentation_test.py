@@ -18,10 +18,10 @@ from absl.testing import absltest
 import tensorflow as tf
 
 import tf_cdops
-from tf_cdops import registry
 from tf_cdops.cli import main
 from tf_cdops.planning import auto_rules
 from tf_cdops.planning import spec
+from tf_cdops.registry import registration
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
 _README = (_ROOT / "README.md").read_text(encoding="utf-8")
@@ -33,7 +33,7 @@ class DocumentationTest(absltest.TestCase):
     blocks = re.findall(r"^```python\n(.*?)^```", _README, re.M | re.S)
     self.assertGreaterEqual(len(blocks), 5)
     # The README registers an algorithm; other tests mustn't see it.
-    self.addCleanup(registry._algorithms.pop, "star", None)
+    self.addCleanup(registration._algorithms.pop, "star", None)
     # A strategy takes all devices there are; sixteen train no better than four.
     devices = virtual_devices.names(4)
     self.enter_context(mock.patch.object(
@@ -45,7 +45,7 @@ class DocumentationTest(absltest.TestCase):
       with self.subTest(block=number), redirect_stdout(output):
         exec(compile(block, f"README block {number}", "exec"), names)
     self.assertIn("all_reduce_spec='xring:64k:ps'", output.getvalue())
-    self.assertIn("Cost(steps=", output.getvalue())
+    self.assertIn("4 20000 7000\n", output.getvalue())
     extended = names["strategy"].extended
     self.assertEqual(list(extended.worker_devices), devices)
     self.assertIsInstance(extended._cross_device_ops,

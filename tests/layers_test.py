@@ -2,46 +2,38 @@
 
 import ast
 import pathlib
+import re
 
 from absl.testing import absltest
 
 import tf_cdops
 
 _PACKAGE = pathlib.Path(tf_cdops.__file__).parent
-# From the top: a module may import those after it, and its own row.
+# The rooms, from the top: a module may import those after it, and its own
+# row. CONTRIBUTING.md has the same rows, in the same order.
 _LAYERS = (
     ("tf_cdops.__main__",),
     ("tf_cdops.cli",),
-    ("tf_cdops.measuring",),
     ("tf_cdops.cluster",),
-    ("tf_cdops.flags",),
     ("tf_cdops",),  # The facade, which those above use as users do.
     ("tf_cdops.cross_device_ops",),
-    ("tf_cdops.all_reducing",),
-    ("tf_cdops.self_checking",),
     ("tf_cdops.execution",),
-    ("tf_cdops.inputs",),
-    ("tf_cdops.packing", "tf_cdops.sparse"),
-    ("tf_cdops.devices",),
-    ("tf_cdops.explaining", "tf_cdops.tuning"),
+    ("tf_cdops.explaining",),
     ("tf_cdops.planning",),
-    ("tf_cdops.auto_rules",),
+    ("tf_cdops.cost",),
     ("tf_cdops.algorithms",),
+    ("tf_cdops.registry",),
     ("tf_cdops.fabric",),
-    ("tf_cdops.spec", "tf_cdops.topology"),
-    ("tf_cdops.device_names", "tf_cdops._tensorflow_1"),
-    ("tf_cdops.errors",),
-    ("tf_cdops._tf_compat",),
-    ("tf_cdops._requirements",),
-    ("tf_cdops.version",),
+    ("tf_cdops.base",),
 )
+_MOST_ROOMS = 12
 # These see no TensorFlow, so that they run and are tested without it.
-_PURE = ("tf_cdops.explaining", "tf_cdops.tuning", "tf_cdops.planning",
-         "tf_cdops.auto_rules", "tf_cdops.algorithms", "tf_cdops.fabric.base",
-         "tf_cdops.fabric.tracing", "tf_cdops.fabric.traffic", "tf_cdops.spec",
-         "tf_cdops.topology", "tf_cdops.device_names",
-         "tf_cdops._tensorflow_1", "tf_cdops.errors", "tf_cdops.version",
-         "tf_cdops._requirements")
+_PURE = ("tf_cdops.explaining", "tf_cdops.planning", "tf_cdops.cost",
+         "tf_cdops.algorithms", "tf_cdops.registry", "tf_cdops.fabric.base",
+         "tf_cdops.fabric.tracing", "tf_cdops.cli.measuring.tuning",
+         *(f"tf_cdops.base.{name}" for name in (
+             "device_names", "errors", "requirements", "tensorflow_1",
+             "topology", "version")))
 # The facade's imports for type checkers, and of modules named by a string.
 _FACADE = "tf_cdops"
 
@@ -83,6 +75,26 @@ class LayersTest(absltest.TestCase):
   def test_every_module_has_a_layer(self):
     self.assertEqual([], [m for m in _modules() if _layer(m) is None])
 
+  def test_rooms_are_few(self):
+    rooms = {path.name for path in _PACKAGE.iterdir()
+             if not path.name.startswith("__")} - {"BUILD", "py.typed"}
+    self.assertLessEqual(len(rooms), _MOST_ROOMS, rooms)
+
+  def test_contributing_has_the_map(self):
+    page = _PACKAGE.parent / "CONTRIBUTING.md"
+    rows = re.findall(r"^\| `(\w+)/` \|", page.read_text(encoding="utf-8"),
+                      re.MULTILINE)
+    rooms = [name.removeprefix("tf_cdops.") for row in _LAYERS for name in row
+             if name not in ("tf_cdops", "tf_cdops.__main__")]
+    self.assertEqual(rows, rooms)
+
+  def test_tests_are_in_the_rooms_of_what_they_test(self):
+    tests = pathlib.Path(__file__).parent
+    folders = {path.parent.relative_to(tests).as_posix()
+               for path in tests.rglob("*_test.py")} - {"."}
+    for folder in folders:
+      self.assertTrue((_PACKAGE / folder).is_dir(), folder)
+
   def test_imports_go_down(self):
     modules = _modules()
     for name, tree in modules.items():
@@ -101,7 +113,7 @@ class LayersTest(absltest.TestCase):
              if any("tensorflow.python" in imported or
                     imported.startswith("tensorflow.core")
                     for imported in _imports(tree))}
-    self.assertEqual({"tf_cdops._tf_compat"}, users)
+    self.assertEqual({"tf_cdops.base.tf_compat"}, users)
 
   def test_pure_modules_see_no_tensorflow(self):
     for name, tree in _modules().items():

@@ -2,53 +2,29 @@
 
 import collections
 import dataclasses
-import unittest.mock
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from absl.testing import absltest
 from absl.testing import parameterized
+import numpy as np
 from tests import all_reduce_contract
 from tests import python_process
+from tests import registrations
 
 from tf_cdops import registry
 from tf_cdops.base import errors
-from tf_cdops.fabric import base
 from tf_cdops.registry import proof
 
 workers_of = all_reduce_contract.workers_of
 
 
-class CollectiveTest(all_reduce_contract.Contract):
-  algorithm = "collective"
-
-
-class HierarchicalCopyTest(all_reduce_contract.Contract):
-  algorithm = "hierarchical_copy"
-
-
-class NcclTest(all_reduce_contract.Contract):
-  algorithm = "nccl"
-
-
-class PsTest(all_reduce_contract.Contract):
-  algorithm = "ps"
-
-
-class PscpuTest(all_reduce_contract.Contract):
-  algorithm = "pscpu"
-
-
-class PsgpuTest(all_reduce_contract.Contract):
-  algorithm = "psgpu"
-
-
-class RechdTest(all_reduce_contract.Contract):
-  algorithm = "rechd"
-
-
-class XringTest(all_reduce_contract.Contract):
-  algorithm = "xring"
+# Every algorithm that is registered has its contract tested.
+for _known in registry.all_reduce_algorithms():
+  _test = f"{_known.name.title().replace('_', '')}Test"
+  globals()[_test] = type(_test, (all_reduce_contract.Contract,),
+                          {"algorithm": _known.name, "__module__": __name__})
+del _known, _test
 
 
 def chain_reduce(fabric, values, group):
@@ -68,10 +44,12 @@ def chain_broadcast(fabric, value, group):
   return results
 
 
-def chain_cost(length, group):
-  p = len(group.places)
-  return (base.Cost(2 * (p - 1), 2 * (p - 1) * length) if length
-          else base.Cost(0, 0))
+def chain_traffic(length, group):
+  links = [registry.phase(1, np.array([i]), np.array([i + 1]), length)
+           for i in range(len(group.places) - 1)]
+  return registry.Traffic(
+      tuple(links), tuple(link.back() for link in reversed(links)),
+      np.array([len(links)]), np.array([length]))
 
 
 def everyone(fabric, values, group):
@@ -84,7 +62,7 @@ class ThirdParty(all_reduce_contract.Contract):
 
   def setUp(self):
     super().setUp()
-    self.enter_context(unittest.mock.patch.dict(registry._algorithms))
+    self.enter_context(registrations.undone())
     self.register()
 
 
@@ -94,7 +72,7 @@ class ThirdPartyWithPhasesTest(ThirdParty):
   def register(self):
     @registry.register_all_reduce(
         "chain", description="There and back.", reduce=chain_reduce,
-        broadcast=chain_broadcast, cost=chain_cost)
+        broadcast=chain_broadcast, traffic=chain_traffic)
     def chain(fabric, values, group):
       return chain_broadcast(fabric, chain_reduce(fabric, values, group), group)
     del chain
@@ -113,51 +91,20 @@ del ThirdParty  # It is no test itself.
 
 class EveryAlgorithmTest(absltest.TestCase):
 
-  def test_has_a_contract_test(self):
-    tested = {test.algorithm for test in globals().values()
-              if isinstance(test, type)
-              and issubclass(test, all_reduce_contract.Contract)}
-    self.assertEqual(
-        tested - {"chain", "everyone"},
-        {known.name for known in registry.all_reduce_algorithms()})
-
   def test_is_proved_without_tensorflow(self):
     done = python_process.run("-c", (
         "import sys, unittest, tf_cdops\n"
         "sys.modules['tensorflow'] = None\n"
-        "unittest.main('tests.algorithm_proof_test',\n"
+        "unittest.main('tests.algorithms.algorithm_proof_test',\n"
         "              argv=['', 'XringTest.test_lower_bounds'])"))
     self.assertEqual(done.returncode, 0, done.stderr)
     self.assertRegex(done.stderr, r"Ran 1 test[^$]*OK")
 
 
-def lg(p: int) -> int:
-  """The logarithm to base 2, rounded down."""
-  return p.bit_length() - 1
-
-
-# Steps, elements moved and the busiest device's elements for p devices on one
-# worker and n elements, where n is a multiple of p and of 16.
-FORMULAS: dict[str, Callable[[int, int], tuple[int, int, int]]] = {
-    "xring": lambda p, n: (2 * (p - 1), 2 * (p - 1) * n, 2 * (p - 1) * n // p),
-    "rechd": lambda p, n: (
-        (2 * lg(p), 2 * (p - 1) * n, 2 * (p - 1) * n // p) if p == 2**lg(p)
-        else (2 * lg(p) + 2, 2 * (p - 1) * n,
-              2 * (2**lg(p) - 1) * n // 2**lg(p) + n)),
-    "ps": lambda p, n: (2, 2 * (p - 1) * n, (p - 1) * n),
-    "psgpu": lambda p, n: (2, 2 * (p - 1) * n, (p - 1) * n),
-    "pscpu": lambda p, n: (2, 2 * p * n, p * n),
-    "hierarchical_copy": lambda p, n: (
-        2 * lg(p), 2 * (p - 1) * n, lg(2 * p - 1) * n),
-    "nccl": lambda p, n: (1, 2 * (p - 1) * n, 0),
-    "collective": lambda p, n: (1, 2 * (p - 1) * n, 0),
-}
-
-
 def prove(name: str, *sizes: int, length: int, shards: int = 1,
           kind: str = "GPU") -> proof.Trace:
-  return proof.prove(registry.lookup(name), workers_of(*sizes, kind=kind),
-                     length, shards)
+  return proof.prove(registry.sharded(registry.lookup(name), shards),
+                     workers_of(*sizes, kind=kind), length)
 
 
 def crossing(trace: proof.Trace) -> list[Any]:
@@ -167,14 +114,7 @@ def crossing(trace: proof.Trace) -> list[Any]:
           if worker(transfer.source) != worker(transfer.target)]
 
 
-class LeadingTermsTest(parameterized.TestCase):
-
-  @parameterized.parameters(*FORMULAS)
-  def test_one_worker(self, name):
-    for p in all_reduce_contract.COUNTS[1:]:
-      counted = prove(name, p, length=16 * p).cost
-      self.assertEqual(dataclasses.astuple(counted), FORMULAS[name](p, 16 * p),
-                       f"{p} devices")
+class PairsTest(parameterized.TestCase):
 
   @parameterized.parameters((2, 1), (2, 4), (3, 2), (4, 2))
   def test_scattered_rings(self, w, g):
@@ -223,8 +163,8 @@ class RolesTest(parameterized.TestCase):
     # Alone, a shard's root gets `received` vectors; in turns, all get as much.
     p, n = 4, 400
     trace = prove(name, p, length=n, shards=p)
-    self.assertEqual(prove(name, p, length=n).cost.busiest, received * n)
-    self.assertEqual(trace.cost.busiest, trace.moved // p)
+    self.assertEqual(prove(name, p, length=n).busiest, received * n)
+    self.assertEqual(trace.busiest, trace.moved // p)
 
   @parameterized.parameters("xring", "ps/xring", "hierarchical_copy/ps")
   def test_shards_cross_between_workers_on_different_devices(self, name):

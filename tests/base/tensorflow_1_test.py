@@ -135,7 +135,7 @@ class ArgumentsTest(parameterized.TestCase):
   def test_one_string_of_several_workers(self):
     with self.assertRaisesRegex(
         ValueError, r"`worker_devices` \('/job:worker'\) must be a list of "
-        r"device strings, one a worker, such as \['/job:worker/task:0', "):
+        r"device strings, one per worker, such as \['/job:worker/task:0', "):
       tf_cdops.MultiWorkerAllReduce("/job:worker", 2)
 
   @parameterized.parameters("hierarchical_copy", "nccl")

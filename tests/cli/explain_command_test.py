@@ -12,7 +12,7 @@ from tests import python_process
 
 from tf_cdops import registry
 from tf_cdops.cli import main
-from tf_cdops.cli import schedule
+from tf_cdops.explaining import schedule
 from tf_cdops.planning import planner
 from tf_cdops.registry import proof
 
@@ -221,7 +221,7 @@ class WrongUsageTest(parameterized.TestCase):
 class ScheduleTest(parameterized.TestCase):
 
   def of(self, name, *sizes, shards=1, turn=0, kind="GPU"):
-    return schedule.of(planner.Bucket((0,), name, shards, turn, 4),
+    return schedule.for_bucket(planner.Bucket((0,), name, shards, turn, 4),
                        workers_of(*sizes, kind=kind))
 
   @parameterized.parameters(

@@ -45,7 +45,8 @@ class SizesTest(parameterized.TestCase):
 
   def test_bytes(self):
     load = from_flags("--sizes=3x1k,1x4k", "--dtype=float64")
-    self.assertEqual(load.sizes[0], planner.TensorSize.of((128,), "float64"))
+    self.assertEqual(load.sizes[0],
+                     planner.TensorSize.from_shape((128,), "float64"))
     self.assertEqual([size.num_bytes for size in load.sizes],
                      [1024] * 3 + [4096])
     self.assertEqual(load.num_bytes, 7 * 1024)
@@ -102,7 +103,7 @@ class ModelTest(absltest.TestCase):
     model = tf.keras.applications.MobileNetV2(weights=None)
     self.assertEqual(
         load, loads.Load("MobileNetV2", tuple(
-            planner.TensorSize.of(tuple(variable.shape), "float32")
+            planner.TensorSize.from_shape(tuple(variable.shape), "float32")
             for variable in model.trainable_variables)))
 
   def test_another_type(self):

@@ -144,8 +144,8 @@ class TuneTest(absltest.TestCase):
 def outcome_of(ratio: float, pairs: int = 20, wrong: int = 0):
   """Returns what tuning comes to if the composed spec takes so much time."""
   verdict = tuning.judge([1.0] * pairs, [ratio] * pairs)
-  race = tuner.Race(verdict, timing.Summary.of([1.0]),
-                    timing.Summary.of([ratio]), wrong)
+  race = tuner.Race(verdict, timing.Summary.from_samples([1.0]),
+                    timing.Summary.from_samples([ratio]), wrong)
   composed = tuning.Setting(tf_cdops.parse_all_reduce_spec("xring:4k:ps#2"),
                            planner.Packing(small_max_bytes=4096,
                                            small_max_group=7))

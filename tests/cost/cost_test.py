@@ -1,18 +1,18 @@
 """Tests of what all-reduces use of the links, and of predicted times."""
 
-import functools
 import unittest.mock
 
 from absl.testing import absltest
 from absl.testing import parameterized
 from tests import all_reduce_contract
+from tests import registrations
 
+from tf_cdops import cost
 from tf_cdops import registry
 from tf_cdops.base import errors
 from tf_cdops.base import topology as topology_lib
-from tf_cdops.explaining import cost
-from tf_cdops.explaining import counting
-from tf_cdops.explaining import usage as usage_lib
+from tf_cdops.cost import model as model_lib
+from tf_cdops.cost import usage
 from tf_cdops.registry import proof
 
 workers_of = all_reduce_contract.workers_of
@@ -25,6 +25,11 @@ _NAMES = ("xring", "rechd", "ps", "pscpu", "psgpu", "hierarchical_copy",
           "hierarchical_copy/xring")
 
 
+def count(name, topology, elements, itemsize=1, shards=1, rotation=0):
+  return usage.count(registry.sharded(registry.lookup(name), shards), topology,
+                     elements, itemsize, rotation)
+
+
 def star(fabric, values, group):
   total = fabric.add(values, group.places[0])
   return [fabric.copy(total, place) for place in group.places]
@@ -33,11 +38,10 @@ def star(fabric, values, group):
 class CountedTest(parameterized.TestCase):
   """What is used is what a trace counts, link by link."""
 
-  def check(self, name, topology, length, shards, turn):
-    trace = proof.prove(registry.lookup(name), topology, length, shards,
-                        turn)
-    used = counting.of_all_reduce(registry.lookup(name), topology, length, 4,
-                               shards, turn)
+  def check(self, name, topology, length, shards, rotation):
+    trace = proof.prove(registry.sharded(registry.lookup(name), shards),
+                        topology, length, rotation)
+    used = count(name, topology, length, 4, shards, rotation)
     worker = {topology.devices[rank]: w
               for w, ranks in enumerate(topology.workers) for rank in ranks}
     worker = dict(zip(topology.hosts, range(99), strict=False)) | worker
@@ -48,10 +52,10 @@ class CountedTest(parameterized.TestCase):
       else:
         sent[source] = sent.get(source, 0) + elements
         received[target] = received.get(target, 0) + elements
-    where = f"{name} on {topology.workers}, {length}, {shards}, {turn}"
+    where = f"{name} on {topology.workers}, {length}, {shards}, {rotation}"
     self.assertEqual(used.across, 4 * across, where)
     self.assertEqual(used.inside, 4 * (trace.moved - across), where)
-    self.assertEqual(used.device_loads.max(), 4 * max(
+    self.assertEqual(used.device_bytes.max(), 4 * max(
         [*sent.values(), *received.values()], default=0), where)
     slow = {t.step for t in trace.transfers
             if worker[t.source] != worker[t.target]}
@@ -60,22 +64,22 @@ class CountedTest(parameterized.TestCase):
     if even and length >= shards * p:
       self.assertEqual(used.steps, trace.steps, where)
     if even and length >= p and shards == 1 and p & (p - 1) == 0:
-      self.assertEqual(used.slow_steps, len(slow), where)
+      self.assertEqual(used.latencies[1], len(slow), where)
 
   @parameterized.parameters(*_NAMES)
   def test_formulas(self, name):
     for topology in _TOPOLOGIES:
-      for length, shards, turn in ((0, 1, 0), (1, 1, 0), (100, 1, 5),
+      for length, shards, rotation in ((0, 1, 0), (1, 1, 0), (100, 1, 5),
                                    (1000, 3, 2), (7, 9, 1)):
-        self.check(name, topology, length, shards, turn)
+        self.check(name, topology, length, shards, rotation)
 
   @parameterized.parameters("star", "star/xring", "xring/star")
   def test_traces(self, name):
-    with unittest.mock.patch.dict(registry._algorithms):
+    with registrations.undone():
       registry.register_all_reduce("star", description="A star.")(star)
       for topology in _TOPOLOGIES:
         self.check(name, topology, 100, 2, 1)
-        used = counting.of_all_reduce(registry.lookup(name), topology, 100)
+        used = count(name, topology, 100)
         if len(topology.devices) > 1 and "xring/" not in name:
           self.assertEqual(used.basis, "traced")
 
@@ -85,7 +89,7 @@ class CountedTest(parameterized.TestCase):
         names, workers=[names[:2], names[2:]])
     for name in ("pscpu", "pscpu/pscpu", "pscpu/xring"):
       trace = proof.prove(registry.lookup(name), topology, 12)
-      used = counting.of_all_reduce(registry.lookup(name), topology, 12)
+      used = count(name, topology, 12)
       self.assertEqual(used.inside + used.across, trace.moved, name)
 
 
@@ -97,83 +101,76 @@ class UsageTest(parameterized.TestCase):
       ("rechd/xring", 4, 4, 6), ("collective", 2, 4, 2 * 2 * 7 / 8))
   def test_bytes_between_workers(self, name, workers, devices, times):
     topology = topology_lib.Topology.grid(workers, devices)
-    used = counting.of_all_reduce(registry.lookup(name), topology, 8000, 4)
+    used = count(name, topology, 8000, 4)
     self.assertEqual(used.across, times * 8000 * 4)
 
   def test_shards_share_the_load(self):
-    topology = workers_of(4)
-    one, four = (counting.of_all_reduce(registry.lookup("ps"), topology, 400,
-                                     1, shards) for shards in (1, 4))
+    one, four = (count("ps", workers_of(4), 400, shards=shards)
+                 for shards in (1, 4))
     self.assertEqual((one.inside, one.steps), (four.inside, four.steps))
-    self.assertEqual((one.device_loads.max(), four.device_loads.max()),
+    self.assertEqual((one.device_bytes.max(), four.device_bytes.max()),
                      (3 * 400, 3 * 100 + 3 * 100))
 
-  def test_one_after_the_other_and_side_by_side(self):
-    used = counting.of_all_reduce(registry.lookup("ps"), workers_of(2, 2), 10)
-    self.assertEqual((used.after(used).steps, used.beside(used).steps), (4, 2))
-    self.assertEqual(used.after(used).across, 2 * used.across)
-    self.assertEqual(used.beside(used).across, 2 * used.across)
+  def test_one_after_the_other(self):
+    used = count("ps", workers_of(2, 2), 10)
+    both = used + used
+    self.assertEqual((both.steps, both.across), (4, 2 * used.across))
 
   @parameterized.parameters(("nccl", "modelled"), ("nccl/xring", "modelled"),
                             ("xring", "exact"))
   def test_says_how_sure_it_is(self, name, basis):
     topology = workers_of(4) if name == "nccl" else workers_of(2, 2)
-    used = counting.of_all_reduce(registry.lookup(name), topology, 10)
+    used = count(name, topology, 10)
     self.assertEqual(used.basis, basis)
 
-  def test_many_shards_are_extrapolated(self):
-    topology = topology_lib.Topology.grid(512, 8)
-    used = counting.of_all_reduce(registry.lookup("xring/xring"), topology,
-                               1 << 20, 4, 1000)
-    self.assertEqual(used.basis, "extrapolated")
-    self.assertAlmostEqual(used.across / (2 * 511 * (4 << 20)), 1, delta=0.01)
+  def test_needs_a_formula_for_many_devices(self):
+    algorithm = registry.Algorithm("star", "A star.", star)
+    for devices, known in ((64, True), (65, False)):
+      topology = topology_lib.Topology.grid(1, devices)
+      self.assertEqual(cost.Model(topology).knows(algorithm), known)
+    with self.assertRaisesRegex(
+        errors.AlgorithmError, r"^`algorithm` \('star'\) must have a `traffic` "
+        r"formula to tell its cost on 65 devices: .* on at most 64\. See "):
+      usage.count(algorithm, topology, 1000)
+
+
+class ModelTest(parameterized.TestCase):
+  """Of a large batch, the largest are counted and stand for the rest."""
+
+  def costs(self, algorithm, topology, count):
+    """Returns the cost of a batch as it is, and with eight counted."""
+    batch = [cost.AllReduce(algorithm, 1000, 4, rotation)
+             for rotation in range(count)]
+    true = cost.Model(topology).cost(batch)
+    with unittest.mock.patch.object(model_lib, "_WORK", 0):
+      return true.usage, cost.Model(topology).cost(batch).usage
 
   @parameterized.parameters("ps", "ps/ps", "pscpu/pscpu", "xring", "rechd")
-  def test_stand_ins_rotate(self, name):
-    topology = topology_lib.Topology.grid(8, 4)
-    for count in (30, 96, 300):
-      each = [counting.of_all_reduce(registry.lookup(name), topology, 1000,
-                                     turn=turn) for turn in range(count)]
-      true = functools.reduce(usage_lib.Usage.after, each)
-      guess = usage_lib.estimate(
-          each[:4], [each[17].times(count - 4, count - 4, "extrapolated")],
-          usage_lib.Usage.after)
-      self.assertEqual((guess.steps, guess.basis),
-                       (true.steps, "extrapolated"))
-      for loads in ("device_loads", "worker_loads"):
+  def test_the_rest_load_devices_in_turn(self, name):
+    algorithm = registry.lookup(name)
+    for count in (30, 32):
+      true, guess = self.costs(algorithm, topology_lib.Topology.grid(8, 4),
+                               count)
+      self.assertEqual((true.basis, guess.basis), ("exact", "extrapolated"))
+      self.assertEqual((guess.steps, guess.inside + guess.across),
+                       (true.steps, true.inside + true.across))
+      for loads in ("device_bytes", "worker_bytes"):
         self.assertAlmostEqual(
             getattr(guess, loads).max() / getattr(true, loads).max(), 1,
             delta=0.25, msg=f"{name} {count} {loads}")
 
-  def test_stand_ins_of_what_does_not_rotate(self):
-    star_only = registry.Algorithm("star", "A star.", star)
-    each = [counting.of_all_reduce(star_only, workers_of(4), 1000, turn=turn)
-            for turn in range(20)]
-    guess = usage_lib.estimate(each[:4], [each[9].times(16, 16)],
-                               usage_lib.Usage.after)
-    self.assertEqual(guess.device_loads.max(), 20 * 3 * 1000)
-
-  def test_extrapolates_what_has_no_formula(self):
+  def test_what_does_not_rotate(self):
     algorithm = registry.Algorithm("star", "A star.", star)
-    ps = registry.lookup("ps")
-    for workers, devices in ((1, 128), (32, 8), (2, 64), (128, 1)):
-      topology = topology_lib.Topology.grid(workers, devices)
-      used = counting.of_all_reduce(algorithm, topology, 1000)
-      true = counting.of_all_reduce(ps, topology, 1000)
-      self.assertEqual((used.basis, used.steps), ("extrapolated", 2))
-      self.assertEqual((used.inside, used.across),
-                       (true.inside, true.across))
-      self.assertEqual((used.device_loads.max(), used.worker_loads.max()),
-                       (true.device_loads.max(), true.worker_loads.max()))
+    true, guess = self.costs(algorithm, workers_of(3, 3, 3), 9)
+    self.assertEqual(guess.basis, "extrapolated")
+    self.assertEqual(guess.device_bytes.max(), true.device_bytes.max())
+    self.assertEqual(guess.worker_bytes.max(), true.worker_bytes.max())
 
-  def test_extrapolates_logarithms_and_lines(self):
-    for name in ("rechd", "xring", "hierarchical_copy"):
-      known = registry.lookup(name)
-      algorithm = registry.Algorithm("own", "Mine.", known.all_reduce)
-      topology = topology_lib.Topology.grid(1, 128)
-      used = counting.of_all_reduce(algorithm, topology, 1280)
-      true = counting.of_all_reduce(known, topology, 1280)
-      self.assertEqual((used.steps, used.inside), (true.steps, true.inside))
+  def test_nothing_costs_nothing(self):
+    total = cost.Model(workers_of(2, 2)).cost(
+        [cost.AllReduce(registry.lookup("ps"), 0, 4)])
+    self.assertEqual((total.time.total, total.most_steps, total.usage.across),
+                     (0, 0, 0))
 
 
 class TimeTest(parameterized.TestCase):
@@ -182,9 +179,9 @@ class TimeTest(parameterized.TestCase):
     return cost.Network(cost.Link("fast", 1, 100), cost.Link("slow", 10, 10))
 
   def predict(self, name, topology, elements, shards=1) -> cost.Time:
-    one = registry.lookup(name), topology, elements, 1, shards
-    return cost.predict(counting.of_all_reduce(*one), self.network(),
-                        [counting.phases_of(*one)])
+    algorithm = registry.sharded(registry.lookup(name), shards)
+    return cost.Model(topology, self.network()).cost(
+        [cost.AllReduce(algorithm, elements, 1)]).time
 
   def test_ring_inside(self):
     # 2(p-1) steps; each device sends 2(p-1)/p of 400 bytes.
@@ -214,15 +211,11 @@ class TimeTest(parameterized.TestCase):
                      cost.Time(20, 0, 2 * 200 / 10))
 
   def test_two_buckets_share_the_link_in_both_directions(self):
-    ps, topology = registry.lookup("ps"), workers_of(1, 1)
-    both = [(ps, topology, 400, 1, 1, turn) for turn in (0, 1)]
-    used = counting.of_all_reduce(*both[0]).after(
-        counting.of_all_reduce(*both[1]))
+    model = cost.Model(workers_of(1, 1), self.network())
+    total = model.cost(cost.AllReduce(registry.lookup("ps"), 400, 1, rotation)
+                       for rotation in (0, 1))
     # Each way: 400 bytes to one root, and 400 back from the other.
-    self.assertEqual(
-        cost.predict(used, self.network(),
-                     [counting.phases_of(*one) for one in both]),
-        cost.Time(4 * 10, 0, 800 / 10))
+    self.assertEqual(total.time, cost.Time(4 * 10, 0, 800 / 10))
 
   @parameterized.parameters(
       # A ring of 4 inside has 6 hops, and the sum goes to each device; then
@@ -236,40 +229,43 @@ class TimeTest(parameterized.TestCase):
   def test_phases_add_up(self):
     for name in _NAMES:
       for topology in _TOPOLOGIES:
-        one = registry.lookup(name), topology, 1000, 4, 3, 2
-        used = counting.of_all_reduce(*one)
-        phases = counting.phases_of(*one)
+        one = (registry.sharded(registry.lookup(name), 3), topology, 1000, 4,
+               2)
+        used, phases = usage.count(*one), usage.count_by_phase(*one)
         for part in ("steps", "inside", "across"):
           self.assertEqual(sum(getattr(phase, part) for phase in phases),
                            getattr(used, part), (name, topology.workers, part))
 
   def test_words(self):
-    self.assertEqual(cost.Time(3, 2, 1).mostly, "waiting for steps")
-    self.assertEqual(cost.Time(1, 3, 2).mostly, "links inside")
-    self.assertEqual(cost.Time(1, 2, 3).mostly, "links across")
+    self.assertEqual(cost.Time(3, 2, 1).dominant_term, "waiting for steps")
+    self.assertEqual(cost.Time(1, 3, 2).dominant_term, "links inside")
+    self.assertEqual(cost.Time(1, 2, 3).dominant_term, "links across")
     self.assertEqual(cost.Time(1, 2, 3).total, 6)
 
   def test_least(self):
-    self.assertEqual(cost.least(workers_of(4), 400, self.network()),
+    self.assertEqual(cost.lower_bound(workers_of(4), 400, self.network()),
                      cost.Time(1, 2 * 3 / 4 * 400 / 100, 0))
-    self.assertEqual(cost.least(workers_of(2, 2), 400, self.network()),
+    self.assertEqual(cost.lower_bound(workers_of(2, 2), 400, self.network()),
                      cost.Time(10, 0, 2 * 1 / 2 * 400 / 10))
-    self.assertEqual(cost.least(workers_of(1), 400, self.network()).total, 0)
-    self.assertEqual(cost.least(workers_of(4), 0, self.network()).total, 0)
+    for topology, num_bytes in ((workers_of(1), 400), (workers_of(4), 0)):
+      self.assertEqual(
+          cost.lower_bound(topology, num_bytes, self.network()).total, 0)
 
   def test_nothing_beats_the_least(self):
-    networks = (self.network(), *(
-        cost.Network(inside, across) for inside in cost.PRESETS.values()
-        for across in cost.PRESETS.values()))
+    networks = (self.network(), *(  # Quicker inside, across, and alike.
+        cost.Network(cost.PRESETS[inside], cost.PRESETS[across])
+        for inside, across in (("nvlink", "10gbe"), ("memory", "infiniband"),
+                               ("pcie", "infiniband"))))
     for name in _NAMES:
       for topology in _TOPOLOGIES:
         for shards in (1, 8):
-          used = counting.of_all_reduce(registry.lookup(name), topology, 840,
-                                        4, shards)
+          algorithm = registry.sharded(registry.lookup(name), shards)
           for network in networks:
             self.assertGreaterEqual(
-                cost.predict(used, network).total * (1 + 1e-9),
-                cost.least(topology, 840 * 4, network).total,
+                cost.Model(topology, network).cost(
+                    [cost.AllReduce(algorithm, 840, 4)]).time.total
+                * (1 + 1e-9),
+                cost.lower_bound(topology, 840 * 4, network).total,
                 (name, topology.workers, shards, network))
 
   def test_presets(self):
@@ -281,7 +277,7 @@ class TimeTest(parameterized.TestCase):
 
   @parameterized.parameters(("GPU", "nvlink"), ("CPU", "memory"))
   def test_common_networks(self, kind, inside):
-    network = cost.Network.of(workers_of(2, kind=kind))
+    network = cost.Network.common(workers_of(2, kind=kind))
     self.assertEqual((network.inside.name, network.across.name),
                      (inside, "100gbe"))
 

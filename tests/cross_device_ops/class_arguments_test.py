@@ -122,7 +122,7 @@ class BadInputTest(parameterized.TestCase):
       kind_of(**{name: number})
 
   @parameterized.parameters(
-      ([], r"\(\[\]\) must be a list of device strings, one a worker, such"),
+      ([], r"\(\[\]\) must be a list of device strings, one per worker, such"),
       ("/job:worker/task:0", r"\('/job:worker/task:0'\) must be a list"),
       (3, r"\(3\) must be a list"),
       (["/cpu:0", "/cpu:0"], r"\(\['/cpu:0', '/cpu:0'\]\) must be distinct"),

@@ -206,7 +206,7 @@ class BadArgumentsTest(parameterized.TestCase):
   def test_topology_of_another_size(self):
     with self.assertRaisesRegex(
         errors.InputError, r"^`topology` has 4 devices and `tensors` 2; there "
-        r"must be one tensor a device\.$"):
+        r"must be one tensor per device\.$"):
       tf_cdops.all_reduce(placed(1.0, 2.0), topology=_TWO_WORKERS)
 
   @parameterized.parameters("x", 5, [[_CPUS]])

@@ -9,6 +9,7 @@ from unittest import mock
 from absl.testing import absltest
 from absl.testing import parameterized
 from tests import class_util
+from tests import registrations
 from tests import test_util
 from tests import virtual_devices
 
@@ -16,7 +17,6 @@ import numpy as np
 import tensorflow as tf
 
 import tf_cdops
-from tf_cdops import registry
 from tf_cdops.execution import executor
 
 SUM, MEAN = test_util.SUM, test_util.MEAN
@@ -32,7 +32,7 @@ class SelfCheckTest(parameterized.TestCase):
   def setUp(self):
     super().setUp()
     # What this test registers must not stay for other tests.
-    self.enter_context(mock.patch.dict(registry._algorithms))
+    self.enter_context(registrations.undone())
 
     @tf_cdops.register_all_reduce(
         "drops_one", description="Forgets the last replica.")

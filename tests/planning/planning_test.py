@@ -203,27 +203,29 @@ class TurnTest(parameterized.TestCase):
     for size in (8, 0, None):
       with self.subTest(size):
         count = len(_ONE.devices)
-        turns = [b.turn for b in plan([size] * 2 * count, "ps", topology=_ONE)]
+        turns = [b.rotation for b in plan([size] * 2 * count, "ps",
+                                          topology=_ONE)]
         self.assertEqual(turns, [*range(count)] * 2)
 
   def test_cpus_of_one_machine_take_no_turns(self):
     for workers, turns in ((1, {0}), (2, {0, 1, 2, 3})):
       with self.subTest(workers):
         cpus = tf_cdops.Topology.grid(workers, 4 // workers, device_type="CPU")
-        self.assertEqual({b.turn for b in plan([8] * 9, "ps", topology=cpus)},
+        found = plan([8] * 9, "ps", topology=cpus)
+        self.assertEqual({b.rotation for b in found},
                          turns)
 
   def test_the_least_loaded_is_next(self):
     # In reverse: 9 to device 0, 1 to 1, the shards of 8 to 2 and 3, and so on.
     buckets = plan([2, 5, 8, 1, 9], "ps:5:ps#2:8:ps", topology=_ONE)
-    self.assertEqual([(b.shards, b.turn) for b in buckets],
+    self.assertEqual([(b.shards, b.rotation) for b in buckets],
                      [(1, 0), (1, 1), (2, 2), (1, 1), (1, 2)])
 
   def test_a_rhythm_of_sizes_loads_nobody_more(self):
     sizes = [1000, 10, 10, 10] * 16
     loads = collections.Counter()
     for bucket in plan(sizes, "ps", topology=_ONE):
-      loads[bucket.turn] += bucket.num_bytes
+      loads[bucket.rotation] += bucket.num_bytes
     self.assertLess(max(loads.values()), 1.1 * sum(sizes) / 4)
 
 
@@ -253,7 +255,7 @@ class EveryPlanTest(absltest.TestCase):
     lasts = [b.tensors[-1] for b in buckets]
     self.assertEqual(lasts, sorted(lasts, reverse=True))
     for bucket in buckets:
-      self.assertIn(bucket.turn, range(len(topology.devices)))
+      self.assertIn(bucket.rotation, range(len(topology.devices)))
       self.assertEqual(bucket.tensors, tuple(sorted(bucket.tensors)))
       self.assertLen({dtypes[i] for i in bucket.tensors}, 1)
       weights = [numbers[i] for i in bucket.tensors]

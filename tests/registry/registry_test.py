@@ -2,20 +2,21 @@
 
 import os
 import pathlib
+import pkgutil
 import re
 import textwrap
-import unittest.mock
 
 from absl.testing import absltest
 from absl.testing import parameterized
 from tests import python_process
+from tests import registrations
 
 import tf_cdops
+from tf_cdops import algorithms
 from tf_cdops import registry
 from tf_cdops.base import errors
 
-_OURS = ["collective", "hierarchical_copy", "nccl", "ps", "pscpu", "psgpu",
-         "rechd", "xring"]
+_OURS = [known.name for known in tf_cdops.all_reduce_algorithms()]
 
 
 def identity(fabric, values, group):
@@ -27,7 +28,7 @@ class RegistryTest(parameterized.TestCase):
 
   def setUp(self):
     super().setUp()
-    self.enter_context(unittest.mock.patch.dict(registry._algorithms))
+    self.enter_context(registrations.undone())
 
   def register(self, name, **kwargs):
     return tf_cdops.register_all_reduce(
@@ -37,14 +38,24 @@ class RegistryTest(parameterized.TestCase):
     return [known.name for known in tf_cdops.all_reduce_algorithms()]
 
   def test_ours_are_there_by_name(self):
-    self.assertEqual(self.names(), _OURS)
+    self.assertEqual(_OURS, sorted(_OURS))
+    # Those that programs of TensorFlow 1 and 2 name.
+    self.assertContainsSubset(["hierarchical_copy", "nccl", "pscpu", "psgpu",
+                               "rechd", "xring"], _OURS)
+
+  def test_every_file_of_the_folder_registers(self):
+    for module in pkgutil.iter_modules(algorithms.__path__):
+      with self.subTest(module.name):
+        homes = {known.all_reduce.__module__
+                 for known in tf_cdops.all_reduce_algorithms()}
+        self.assertIn(f"tf_cdops.algorithms.{module.name}", homes)
 
   @parameterized.parameters("mine", "Mine2", "my-own", "my_own.v2", "x")
   def test_registers(self, name):
     self.assertIs(self.register(name), identity)
     self.assertEqual(self.names(), sorted([*_OURS, name]))
     found = registry.lookup(name)
-    self.assertEqual((found.name, found.all_reduce, found.cost),
+    self.assertEqual((found.name, found.all_reduce, found.traffic),
                      (name, identity, None))
     self.assertEqual(registry.lookup(f"{name}/ps").pair,
                      (found, registry.lookup("ps")))
@@ -152,13 +163,14 @@ _CLASHING = """
 """
 _PROGRAM = """
     import tf_cdops
-    from tf_cdops.algorithms import hierarchical, proof
+    from tf_cdops import registry
+    from tf_cdops.registry import proof
 
     print(*(a.name for a in tf_cdops.all_reduce_algorithms()))
     print(*(a.name for a in tf_cdops.all_reduce_algorithms()))
     for name in ("good", "good/xring", "xring/good"):
-      trace = proof.prove(registry.lookup(name),
-                          tf_cdops.Topology.grid(2, 2), length=10, shards=2)
+      trace = proof.prove(registry.sharded(registry.lookup(name), 2),
+                          tf_cdops.Topology.grid(2, 2), length=10)
       print(name, trace.moved)
     print(tf_cdops.parse_all_reduce_spec("good#2:1k:xring/good"))
     tf_cdops.parse_all_reduce_spec("broken")

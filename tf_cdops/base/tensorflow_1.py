@@ -4,11 +4,8 @@ The classes take the arguments that they took then. Names, keywords and values
 that are gone are refused, and the error gives the replacement.
 """
 
-import functools
-from collections.abc import Callable
 from typing import Any
 
-from tf_cdops.base import errors
 
 _SAME_ARGUMENTS = "which takes the same arguments"
 # Name -> what to write instead.
@@ -36,7 +33,7 @@ _NAMES = {
     "cross_tower_ops": "tf_cdops, which has the classes",
 }
 # Keyword of `reduce` or `batch_reduce` -> what it is called now.
-_KEYWORDS = {
+KEYWORDS = {
     "aggregation": "reduce_op",
     "experimental_hints": "options",
     "method_string": "reduce_op",
@@ -50,20 +47,6 @@ def missing(module: str, name: str) -> AttributeError:
   if name in _NAMES:
     text += f"; write {_NAMES[name]}"
   return AttributeError(text)
-
-
-def todays_keywords(method: Callable[..., Any]) -> Callable[..., Any]:
-  """Makes a method raise an InputError for a keyword that is gone."""
-
-  @functools.wraps(method)
-  def call(*args: Any, **kwargs: Any) -> Any:
-    for old in _KEYWORDS.keys() & kwargs.keys():
-      raise errors.InputError(
-          f"`{old}` ({kwargs[old]!r}) is no argument of "
-          f"`{method.__name__}`; write {_KEYWORDS[old]}=.")
-    return method(*args, **kwargs)
-
-  return call
 
 
 def reduce_op_instead_of(given: Any) -> str:

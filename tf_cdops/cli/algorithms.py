@@ -14,6 +14,7 @@ from tf_cdops.base import topology
 from tf_cdops.cli import output
 from tf_cdops.cost import usage
 from tf_cdops.explaining import text_table
+from tf_cdops.registry import proof
 
 NAME = "algorithms"
 _DEVICES = (2, 8, 64)
@@ -50,15 +51,22 @@ def markdown() -> str:
 
 
 def _row(algorithm: registry.Algorithm) -> tuple[str, ...]:
-  steps, sends = [], []
-  for devices in _DEVICES:
-    try:
-      used = usage.whole(algorithm, topology.Topology.grid(1, devices), _LENGTH)
-    except errors.ProofError:  # It is wrong: nothing can be said of it.
-      return algorithm.name, algorithm.description, "—", "—", algorithm.needs
-    steps.append(str(used.steps))
-    sends.append(f"{used.device_bytes[0].max() / _LENGTH:.3g}")
   needs = "" if algorithm.needs == "any devices" else algorithm.needs
+  steps, sends = "—", "—"
+  if _is_right(algorithm):
+    used = [usage.count(algorithm, topology.Topology.grid(1, devices), _LENGTH)
+            for devices in _DEVICES]
+    steps = ", ".join(str(one.steps) for one in used)
+    sends = ", ".join(f"{one.device_bytes[0].max() / _LENGTH:.3g}"
+                      for one in used)
   modelled = " (modelled)" if algorithm.modelled else ""
-  return (algorithm.name, algorithm.description, ", ".join(steps),
-          ", ".join(sends) + modelled, needs)
+  return (algorithm.name, algorithm.description, steps, sends + modelled,
+          needs)
+
+
+def _is_right(algorithm: registry.Algorithm) -> bool:
+  try:
+    proof.prove(algorithm, topology.Topology.grid(1, _DEVICES[0]), _LENGTH)
+  except errors.ProofError:
+    return False
+  return True

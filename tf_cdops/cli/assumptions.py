@@ -28,7 +28,7 @@ class Assumption:
     return f"{self.value}: {self.why} ({self.change})"
 
 
-def of(args: argparse.Namespace,
+def find(args: argparse.Namespace,
        topology: topology_lib.Topology) -> tuple[Assumption, ...]:
   """Returns what is assumed, the devices first."""
   kind, = topology.device_types

@@ -126,8 +126,8 @@ def _sweep(args: argparse.Namespace) -> list[loads.Load]:
   swept = []
   while least <= most:
     elements = least // loads.DTYPES[dtype]
-    swept.append(loads.Load(spec_lib.format_bytes(least),
-                            (planner.TensorSize.of((elements,), dtype),)))
+    size = planner.TensorSize.from_shape((elements,), dtype)
+    swept.append(loads.Load(spec_lib.format_bytes(least), (size,)))
     least *= factor
   return swept
 

@@ -29,9 +29,8 @@ from tf_cdops.base import topology as topology_lib
 from tf_cdops.cli import assumptions
 from tf_cdops.cli import loads
 from tf_cdops.cli import output
-from tf_cdops.cli import schedule
+from tf_cdops.explaining import schedule
 from tf_cdops.cli.page import writing
-from tf_cdops.cost import network as network_lib
 from tf_cdops.explaining import wording
 from tf_cdops.planning import planner
 from tf_cdops.planning import spec
@@ -60,12 +59,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
   loads.add_arguments(parser)
   packing = parser.add_argument_group("what is packed")
   packing.add_argument("--num_packs", type=int, metavar="N",
-                       help="join tensors in so many packs (default: 0, none)")
+                       help="join tensors in that many packs (default: 0)")
   packing.add_argument("--agg_small_grads_max_bytes", metavar="BYTES",
                        help="join tensors up to this size")
   packing.add_argument("--agg_small_grads_max_group", type=int,
                        metavar="N",
-                       help="at most so many, 0 for none (default: 10)")
+                       help="at most this many, 0 for none (default: 10)")
   links = parser.add_argument_group("over which links")
   links.add_argument("--inside", metavar="NAME",
                      help="links inside workers (default: nvlink, or memory "
@@ -99,9 +98,9 @@ def run(args: argparse.Namespace) -> int:
       parsed, topology,
       [(size.shape, size.dtype) for size in load.sizes],
       packing=packing, network=network)
-  assumed = assumptions.of(args, topology)
+  assumed = assumptions.find(args, topology)
   bucket = _bucket(args, explanation)
-  steps = (schedule.of(bucket, topology)
+  steps = (schedule.for_bucket(bucket, topology)
            if args.schedule or args.bucket is not None else None)
   if args.html is not None:
     output.write_text(args.html, writing.html(explanation, load.name, bucket))
@@ -188,10 +187,10 @@ def _network(args: argparse.Namespace,
   several, network = len(topology.workers) > 1, cost.Network.common(topology)
   if args.inside is not None:
     network = dataclasses.replace(
-        network, inside=network_lib.preset(args.inside, "--inside"))
+        network, inside=cost.preset(args.inside, "--inside"))
   if args.across is not None:
     network = dataclasses.replace(
-        network, across=network_lib.preset(args.across, "--across"))
+        network, across=cost.preset(args.across, "--across"))
     if not several:
       raise errors.InputError(
           f"`--across` ({args.across!r}) must come with several --workers: one "

@@ -94,7 +94,7 @@ def define_flags(
          "Where nothing is said of --num_packs, join tensors up to this size.")
   define("agg_small_grads_max_group", _whole("agg_small_grads_max_group"),
          "tensors", "a whole number of at least 0",
-         "Join at most so many small tensors; 0 for none.")
+         "Join at most this many small tensors; 0 for none.")
   define("reduce_to_device", lambda text: _device(text, "reduce_to_device"),
          "device", "a device name, such as /gpu:0",
          "For --cross_device_ops=one_device: where to sum.")

@@ -91,7 +91,7 @@ def parse_sizes(text: str, dtype: str = "float32") -> Load:
           f"`--sizes` ({text!r}) must be at least 1 and at most "
           f"{_MAX_TENSORS:,} tensors in all.")
     elements = _elements(num_bytes, dtype, text, item)
-    sizes += [planner.TensorSize.of((elements,), dtype)] * count
+    sizes += [planner.TensorSize.from_shape((elements,), dtype)] * count
   return Load(text, tuple(sizes))
 
 
@@ -115,7 +115,8 @@ def _of_variables(name: str, variables: Iterable[Any],
       raise errors.InputError(
           f"the model ({name}) must have variables of a known type, and one is "
           f"of {own}; give a --dtype.")
-    sizes.append(planner.TensorSize.of(tuple(variable.shape), dtype or own))
+    sizes.append(planner.TensorSize.from_shape(tuple(variable.shape),
+                                               dtype or own))
   if not sizes:
     raise errors.InputError(
         f"the model ({name}) must have trainable variables, and has none.")

@@ -25,10 +25,12 @@ measures.
 from tf_cdops.cost.model import AllReduce
 from tf_cdops.cost.model import Cost
 from tf_cdops.cost.model import Model
+from tf_cdops.cost.network import PRESETS
 from tf_cdops.cost.network import Link
 from tf_cdops.cost.network import Network
 from tf_cdops.cost.network import Time
 from tf_cdops.cost.network import lower_bound
+from tf_cdops.cost.network import preset
 
-__all__ = ["AllReduce", "Cost", "Link", "Model", "Network", "Time",
-           "lower_bound"]
+__all__ = ["PRESETS", "AllReduce", "Cost", "Link", "Model", "Network", "Time",
+           "lower_bound", "preset"]

@@ -4,6 +4,9 @@ import collections
 import dataclasses
 import math
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
 
 from tf_cdops import registry
 from tf_cdops.base import topology as topology_lib
@@ -18,8 +21,7 @@ Usage = usage_lib.Usage
 _WORK, _WORK_OF_ONE, _LEAST = 500_000, 2_000, 8
 
 
-@dataclasses.dataclass(frozen=True)
-class AllReduce:
+class AllReduce(NamedTuple):
   """One all-reduce of a batch."""
 
   algorithm: registry.Algorithm
@@ -54,7 +56,7 @@ class Model:
                network: network_lib.Network | None = None):
     self.topology = topology
     self.network = network or network_lib.Network.common(topology)
-    # After so many, the roles that rotate are the same again.
+    # Rotations after which the roles are the same again.
     self._period = math.lcm(
         len(topology.devices), len(topology.workers),
         *{len(ranks) for ranks in topology.workers})
@@ -68,7 +70,7 @@ class Model:
   def cost(self, batch: Iterable[AllReduce]) -> Cost:
     """Returns what all-reduces cost together."""
     counts = collections.Counter(
-        dataclasses.replace(one, rotation=one.rotation % self._period)
+        one._replace(rotation=one.rotation % self._period)
         for one in batch if one.elements)
     alike = collections.defaultdict(list)
     for one in sorted(counts, key=lambda one: (-one.num_bytes, one.rotation)):
@@ -86,26 +88,34 @@ class Model:
            counts: collections.Counter[AllReduce], ways: int) -> Usage:
     """Adds up all-reduces by one algorithm, the largest first."""
     each = self._usage(rows[0]).links + _WORK_OF_ONE
-    most = max(_LEAST, _WORK // ways // each)
+    limit = max(_LEAST, _WORK // ways // each)
     known = [self._usage(one).scaled(counts[one], counts[one])
-             for one in rows[:most]]
+             for one in rows[:limit]]
     used = sum(known, Usage.nothing(self.topology))
-    rest = rows[most:]
+    rest = rows[limit:]
     if not rest:
       return used
-    last = self._usage(rows[most - 1])
+    last = self._usage(rows[limit - 1])
     num_bytes = sum(counts[one] * one.num_bytes for one in rest)
     like_it = dataclasses.replace(
         last.scaled(sum(counts[one] for one in rest),
-                    num_bytes / rows[most - 1].num_bytes),
+                    num_bytes / rows[limit - 1].num_bytes),
         basis="extrapolated")
-    # Where roles rotate, the rest load all devices in turn.
-    rotates = len({one.busiest for one in known}) > 1
-    return used + (like_it.levelled() if rotates else like_it)
+    if len({one.busiest for one in known}) == 1:  # Roles don't rotate.
+      return used + like_it
+    # They do, so the rest's busiest are other devices each time: each device
+    # gets what most get, and no less than all have in the mean.
+    mean = (used + like_it).with_even_loads(np.mean)
+    most = used + like_it.with_even_loads(
+        lambda *loads, **how: np.minimum(np.median(*loads, **how),
+                                         np.mean(*loads, **how)))
+    return dataclasses.replace(
+        most, device_bytes=np.maximum(most.device_bytes, mean.device_bytes),
+        worker_bytes=np.maximum(most.worker_bytes, mean.worker_bytes))
 
   def _usage(self, one: AllReduce) -> Usage:
     if one not in self._known:
-      self._known[one] = usage_lib.whole(
+      self._known[one] = usage_lib.count(
           one.algorithm, self.topology, one.elements, one.itemsize,
           one.rotation)
     return self._known[one]
@@ -121,8 +131,8 @@ class Model:
   def _alone(self, one: AllReduce) -> Time:
     """How long one takes whose every phase waits for the one before."""
     latency = inside = across = 0.0
-    for phase in usage_lib.by_phase(one.algorithm, self.topology, one.elements,
-                                    one.itemsize, one.rotation):
+    for phase in usage_lib.count_by_phase(
+        one.algorithm, self.topology, one.elements, one.itemsize, one.rotation):
       time = self._together(phase)
       latency += time.latency
       if time.inside >= time.across:

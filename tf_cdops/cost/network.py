@@ -75,7 +75,7 @@ class Time:
 
 def lower_bound(topology: topology_lib.Topology, num_bytes: int,
                 network: Network) -> Time:
-  """Returns the time that no all-reduce of so many bytes can beat.
+  """Returns the time that no all-reduce of these bytes can beat.
 
   For n bytes on p devices of W workers: one step; and 2n(p-1)/p bytes from
   some device if there is one worker (Patarasuk and Yuan, 2009). With several

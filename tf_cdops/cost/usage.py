@@ -3,6 +3,7 @@
 import collections
 import dataclasses
 import functools
+from collections.abc import Callable
 
 import numpy as np
 
@@ -27,6 +28,8 @@ class Usage:
     steps: transfers on the critical path.
     latencies: how often it waits for a link's latency, an engine's hidden
       steps too: inside workers, and across.
+    inside: bytes that change device inside workers, in all.
+    across: bytes that change worker, in all.
     device_bytes: what each device, and then each host, sends (first row) and
       receives (second) inside its worker.
     worker_bytes: what each worker sends to and receives from others.
@@ -36,6 +39,8 @@ class Usage:
 
   steps: int
   latencies: np.ndarray
+  inside: int
+  across: int
   device_bytes: np.ndarray
   worker_bytes: np.ndarray
   links: int = 0
@@ -44,18 +49,8 @@ class Usage:
   @classmethod
   def nothing(cls, topology: topology_lib.Topology) -> "Usage":
     w = len(topology.workers)
-    return cls(0, np.zeros(2, int), np.zeros((2, len(topology.devices) + w)),
-               np.zeros((2, w)))
-
-  @property
-  def inside(self) -> int:
-    """Bytes that change device inside workers, in all."""
-    return round(self.device_bytes[0].sum())
-
-  @property
-  def across(self) -> int:
-    """Bytes that change worker, in all."""
-    return round(self.worker_bytes[0].sum())
+    return cls(0, np.zeros(2, int), 0, 0,
+               np.zeros((2, len(topology.devices) + w)), np.zeros((2, w)))
 
   @property
   def busiest(self) -> tuple[int, int]:
@@ -66,6 +61,7 @@ class Usage:
     """Returns what both use, one after the other."""
     return Usage(
         self.steps + other.steps, self.latencies + other.latencies,
+        self.inside + other.inside, self.across + other.across,
         self.device_bytes + other.device_bytes,
         self.worker_bytes + other.worker_bytes, self.links + other.links,
         max(self.basis, other.basis, key=BASES.index))
@@ -74,25 +70,26 @@ class Usage:
     """Returns it with `steps` times the steps and `size` times the bytes."""
     return dataclasses.replace(
         self, steps=self.steps * steps, latencies=self.latencies * steps,
+        inside=round(self.inside * size), across=round(self.across * size),
         device_bytes=self.device_bytes * size,
         worker_bytes=self.worker_bytes * size)
 
-  def levelled(self) -> "Usage":
+  def with_even_loads(self, level: Callable[..., np.ndarray]) -> "Usage":
     """Returns it with all devices loaded alike, all hosts and all workers."""
     hosts = self.worker_bytes.shape[1]
     even = lambda loads: np.broadcast_to(
-        loads.mean(axis=1, keepdims=True), loads.shape)
+        level(loads, axis=1, keepdims=True), loads.shape)
     return dataclasses.replace(
         self, worker_bytes=even(self.worker_bytes),
         device_bytes=np.hstack([even(self.device_bytes[:, :-hosts]),
                                 even(self.device_bytes[:, -hosts:])]))
 
 
-def by_phase(algorithm: registry.Algorithm, topology: topology_lib.Topology,
-             elements: int, itemsize: int = 1,
-             rotation: int = 0) -> list[Usage]:
+def count_by_phase(algorithm: registry.Algorithm,
+                   topology: topology_lib.Topology, elements: int,
+                   itemsize: int = 1, rotation: int = 0) -> list[Usage]:
   """Returns what one all-reduce uses, in phases that wait for each other."""
-  group = base.Group.of(topology, rotation)
+  group = base.Group.from_topology(topology, rotation)
   if algorithm.traffic:
     phases = list(algorithm.traffic(elements, group).phases)
     basis = "modelled" if algorithm.modelled else "exact"
@@ -101,10 +98,10 @@ def by_phase(algorithm: registry.Algorithm, topology: topology_lib.Topology,
   return [_usage(phase, topology, itemsize, basis) for phase in phases]
 
 
-def whole(algorithm: registry.Algorithm, topology: topology_lib.Topology,
+def count(algorithm: registry.Algorithm, topology: topology_lib.Topology,
           elements: int, itemsize: int = 1, rotation: int = 0) -> Usage:
   """Returns what one all-reduce uses in all."""
-  return sum(by_phase(algorithm, topology, elements, itemsize, rotation),
+  return sum(count_by_phase(algorithm, topology, elements, itemsize, rotation),
              Usage.nothing(topology))
 
 
@@ -148,7 +145,7 @@ def _usage(phase: registry.Phase, topology: topology_lib.Topology,
   latencies[int(across.any())] = phase.steps + phase.hidden
   ends = phase.sources, phase.targets
   return Usage(
-      phase.steps, latencies,
+      phase.steps, latencies, int((sizes - across).sum()), int(across.sum()),
       np.array([np.bincount(end, sizes - across, len(worker_of))
                 for end in ends]),
       np.array([np.bincount(worker_of[end], across, len(topology.workers))

@@ -47,12 +47,12 @@ class AllReduceCrossDeviceOps(base.CheckedCrossDeviceOps):
         "@file.json" reads a spec from a file, and if the file says how to
         pack, as that of `tf_cdops tune` does, its packing too: it goes before
         the defaults of the next three, but not before other values of them.
-      num_packs: tensors are joined into so many packs of near-equal size for
+      num_packs: tensors are joined into this many packs of near-equal size for
         each dtype (more where a pack would be larger than 64 MiB, or
         `bytes_per_pack` of the options). 0 for no packing.
       agg_small_grads_max_bytes: where num_packs is 0, tensors up to this size
         are joined. 0 for none.
-      agg_small_grads_max_group: at most so many of those are joined. 0 for
+      agg_small_grads_max_group: at most this many of those are joined. 0 for
         none, not even where the spec "auto" would join some.
       sparse: what becomes of tf.IndexedSlices. "gather" sends every slice to
         every device, so that an optimizer gets what one device would give it.
@@ -110,9 +110,10 @@ class AllReduceCrossDeviceOps(base.CheckedCrossDeviceOps):
             reduce_op, value, destinations, options)
         how = "summed on one device"
       else:
-        values = sparse_lib.prepare(value.values, topology.devices,
-                                    self._sparse)
-        if not any(map(sparse_lib.is_sparse, values)):
+        values = value.values
+        if any(isinstance(one, tf.IndexedSlices) for one in values):
+          values = sparse_lib.prepare(values, topology.devices, self._sparse)
+        if not any(isinstance(one, tf.IndexedSlices) for one in values):
           batches[topology][i] = values
           continue
         result = tf_compat.mirrored(executor.gather_slices(
@@ -137,7 +138,7 @@ class AllReduceCrossDeviceOps(base.CheckedCrossDeviceOps):
   def _all_reduce_devices(self, value: Any,
                           destinations: Any) -> tuple[str, ...] | None:
     """Returns the devices of an all-reduce; None if it isn't one."""
-    names = devices_lib.of_replicas(value.values)
+    names = devices_lib.devices_of(value.values)
     if not all(names):
       names = self._meant_by(names)
     if len(names) < 2 or not all(names) or len(set(names)) < len(names):

@@ -1,13 +1,31 @@
 """The base of the package's classes: every call is checked first."""
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 
+from tf_cdops.base import errors
 from tf_cdops.base import tensorflow_1
 from tf_cdops.base import tf_compat
 from tf_cdops.execution import executor
 from tf_cdops.execution import inputs
+
+
+def _todays_keywords(method: Callable[..., Any]) -> Callable[..., Any]:
+  """Makes a method raise an InputError for a keyword that is gone."""
+
+  @functools.wraps(method)
+  def call(*args: Any, **kwargs: Any) -> Any:
+    for old in tensorflow_1.KEYWORDS.keys() & kwargs.keys():
+      raise errors.InputError(
+          f"`{old}` ({kwargs[old]!r}) is no argument of "
+          f"`{method.__name__}`; write {tensorflow_1.KEYWORDS[old]}=.")
+    return method(*args, **kwargs)
+
+  return call
+
 
 # AutoGraph need not rewrite this package: tracing is quicker without.
 _as_it_is = tf.autograph.experimental.do_not_convert
@@ -22,7 +40,7 @@ class CheckedCrossDeviceOps(tf.distribute.CrossDeviceOps):
   """
 
   @_as_it_is
-  @tensorflow_1.todays_keywords
+  @_todays_keywords
   def reduce(self, reduce_op: Any, per_replica_value: Any, destinations: Any,
              options: Any = None) -> Any:
     """See `tf.distribute.CrossDeviceOps.reduce`."""
@@ -32,7 +50,7 @@ class CheckedCrossDeviceOps(tf.distribute.CrossDeviceOps):
     return super().reduce(reduce_op, value, destinations, options)
 
   @_as_it_is
-  @tensorflow_1.todays_keywords
+  @_todays_keywords
   def batch_reduce(self, reduce_op: Any, value_destination_pairs: Any,
                    options: Any = None) -> list[Any]:
     """See `tf.distribute.CrossDeviceOps.batch_reduce`; an empty batch is []."""

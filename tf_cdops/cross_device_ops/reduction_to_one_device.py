@@ -38,7 +38,7 @@ class ReductionToOneDevice(base.CheckedCrossDeviceOps):
     Args:
       reduce_to_device: the intermediate device to reduce to. If None, the
         first device of each call's `destinations`.
-      accumulation_fn: sums a list of tensors, one a replica. If None,
+      accumulation_fn: sums a list of tensors, one per replica. If None,
         `tf.math.add_n`. tf.IndexedSlices are joined and never reach it.
 
     Raises:

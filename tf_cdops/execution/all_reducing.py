@@ -18,7 +18,7 @@ def all_reduce(tensors: Sequence[Any], spec: Any = "auto", *,
                reduce_op: Any = tf.distribute.ReduceOp.SUM,
                topology: topology_lib.Topology | None = None,
                options: Any = None) -> list[tf.Tensor]:
-  """Sums one tensor a device; returns the sum, one a device.
+  """Sums one tensor per device; returns the sum, one per device.
 
   >>> with tf.device("CPU:0"):
   ...   x = tf.constant([1.0, 2.0])
@@ -28,7 +28,7 @@ def all_reduce(tensors: Sequence[Any], spec: Any = "auto", *,
   [[11.0, 22.0], [11.0, 22.0]]
 
   Args:
-    tensors: one a device, all of one shape and dtype. Inside a tf.function
+    tensors: one per device, all of one shape and dtype. Inside a tf.function
       they may have no device; then the strategy's devices are meant, or those
       of `topology`, and without either TensorFlow places the sum.
     spec: which algorithm, in how many shards, for which sizes. A file's
@@ -57,7 +57,7 @@ def all_reduce(tensors: Sequence[Any], spec: Any = "auto", *,
     if reduce_op == tf.distribute.ReduceOp.MEAN:
       total = executor.divide_on("", total, len(values))
     return executor.copy_to([""] * len(values), total)
-  placed = [executor.as_tensor(value, name) if devices.of(value) == name
+  placed = [executor.as_tensor(value, name) if devices.device_of(value) == name
             else executor.copy_to([name], value)[0]
             for value, name in zip(values, where.devices, strict=True)]
   plan = executor.checked_plan((inputs.size_of(placed),), where, parsed)
@@ -73,20 +73,20 @@ def _check_topology(topology: topology_lib.Topology, count: int) -> None:
   if len(topology.devices) != count:
     raise errors.InputError(
         f"`topology` has {len(topology.devices)} devices and `tensors` "
-        f"{count}; there must be one tensor a device.")
+        f"{count}; there must be one tensor per device.")
   for name in topology.devices:
     devices.check_present(name, "topology")
 
 
 def _topology(values: Sequence[Any]) -> topology_lib.Topology | None:
   """Returns where the values are; None if that can't be known."""
-  names = devices.of_replicas(tuple(values))
+  names = devices.devices_of(tuple(values))
   if not all(names):
     return None
   for i, name in enumerate(names):
     if name in names[:i]:
       raise errors.InputError(
           f"`tensors` {names.index(name)} and {i} are both on {name}; an "
-          "all-reduce takes one tensor a device: place each with tf.device, "
+          "all-reduce takes one tensor per device: place each with tf.device, "
           "or say with `topology` where they are meant to be.")
   return topology_lib.Topology.from_devices(names)

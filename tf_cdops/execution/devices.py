@@ -34,19 +34,19 @@ def check_present(name: str, argument: str) -> None:
         f"of {', '.join(available)}.")
 
 
-def of(value: Any) -> str:
+def device_of(value: Any) -> str:
   """Returns the device of a tensor, variable or IndexedSlices, maybe ""."""
   return value.device or ""
 
 
-def of_replicas(values: tuple[Any, ...]) -> tuple[str, ...]:
+def devices_of(values: tuple[Any, ...]) -> tuple[str, ...]:
   """Returns the device of each replica's value.
 
   Inside a tf.function a distributed batch comes with no device at all. Then
   the current strategy's devices are meant, if it has as many. Otherwise the
   names stay empty, and TensorFlow places the work.
   """
-  names = tuple(of(value) for value in values)
+  names = tuple(device_of(value) for value in values)
   if all(names):
     return names
   strategy_devices = _strategy_devices()

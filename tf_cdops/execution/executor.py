@@ -1,5 +1,6 @@
 """Emits TensorFlow ops: sums, means and copies, each on a named device."""
 
+import dataclasses
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -10,10 +11,8 @@ from tf_cdops import registry
 from tf_cdops.base import tf_compat
 from tf_cdops.base import topology as topology_lib
 from tf_cdops.execution import devices
-from tf_cdops.execution import packing as packing_lib
 from tf_cdops.execution import sparse
 from tf_cdops.fabric import base
-from tf_cdops.fabric import emitting
 from tf_cdops.fabric import engines
 from tf_cdops.fabric import tensorflow as tensorflow_fabric
 from tf_cdops.planning import planner
@@ -120,21 +119,71 @@ def all_reduce(plan: planner.Plan, batch: Sequence[Sequence[tf.Tensor]],
   fabric = tensorflow_fabric.TensorFlowFabric(options)
   results: list[list[Any]] = [[None] * len(names) for _ in batch]
   for bucket in plan.buckets:
-    algorithm = functools.reduce(lambda made, make: make(made), composed,
-                                 bucket.sharded_algorithm)
+    algorithm = registry.sharded(registry.lookup(bucket.algorithm),
+                                 bucket.shards)
+    for compose in composed:
+      algorithm = compose(algorithm)
     values = [batch[i] for i in bucket.tensors]
-    layout = packing_lib.Layout.of([tensors[0] for tensors in values])
+    layout = _Layout.from_tensors([tensors[0] for tensors in values])
     packed = [layout.pack([tensors[rank] for tensors in values], name,
                           fabric.emitter) for rank, name in enumerate(names)]
-    sums = algorithm.all_reduce(fabric, fabric.place(packed, names),
-                                base.Group.of(topology, bucket.rotation))
+    sums = algorithm.all_reduce(
+        fabric, fabric.place(packed, names),
+        base.Group.from_topology(topology, bucket.rotation))
     for rank, (total, name) in enumerate(zip(sums, names, strict=True)):
       whole = fabric.tensor(total, packed[rank])
       if whole is packed[rank]:  # Nothing to sum; place it all the same.
-        whole = emitting.copy(whole, name)
+        whole = tensorflow_fabric.copy(whole, name)
       if reduce_op == tf.distribute.ReduceOp.MEAN:  # Once a pack.
         whole = divide_on(name, whole, len(names))
       parts = layout.unpack(whole, name, fabric.emitter)
       for i, part in zip(bucket.tensors, parts, strict=True):
         results[i][rank] = part
   return results
+
+
+@dataclasses.dataclass(frozen=True)
+class _Layout:
+  """How tensors of one device lie in a pack; it is the same on each device.
+
+  A pack of one tensor is that tensor, in its own shape, known or not.
+  """
+
+  shapes: tuple[tf.TensorShape, ...]
+  lengths: tuple[int, ...]
+
+  @classmethod
+  def from_tensors(cls, tensors: Sequence[tf.Tensor]) -> "_Layout":
+    """Returns the layout of tensors in this order."""
+    shapes = tuple(tensor.shape for tensor in tensors)
+    return cls(shapes, tuple(shape.num_elements() for shape in shapes))
+
+  @property
+  def alike(self) -> bool:
+    """Whether all have one shape: then they need no reshaping, nor copying out.
+
+    TensorFlow's Unpack shares the memory of aligned parts; Split of a vector
+    copies each.
+    """
+    return all(shape == self.shapes[0] for shape in self.shapes)
+
+  def pack(self, tensors: Sequence[tf.Tensor], place: str,
+           emitter: tensorflow_fabric.Emitter) -> tf.Tensor:
+    """Returns one tensor with all tensors' elements."""
+    if len(tensors) == 1:
+      return tensors[0]
+    if self.alike:
+      return emitter.stack(tensors, place)
+    return emitter.concat([emitter.flat(t, place) for t in tensors], place)
+
+  def unpack(self, packed: tf.Tensor, place: str,
+             emitter: tensorflow_fabric.Emitter) -> list[tf.Tensor]:
+    """Returns the tensors that a pack consists of."""
+    if len(self.shapes) == 1:
+      return [packed]
+    if self.alike:
+      return emitter.unstack(packed, len(self.shapes), place)
+    return [part if shape.rank == 1
+            else emitter.reshape(part, tuple(shape), place)
+            for part, shape in zip(emitter.split(packed, self.lengths, place),
+                                   self.shapes, strict=True)]

@@ -54,7 +54,7 @@ def check_destinations(destinations: Any) -> None:
       raise errors.InputError(
           "`destinations` (no values) must have at least one device; pass the "
           "value itself for an all-reduce, or a device string.")
-  elif not devices.of(destinations):
+  elif not devices.device_of(destinations):
     raise errors.InputError(
         f"`destinations` ({_brief(destinations)}) has no device here, inside a "
         "tf.function or graph; pass a device string instead.")
@@ -65,8 +65,8 @@ def destination_devices(destinations: Any) -> tuple[str, ...]:
   if isinstance(destinations, str):
     return (tf_compat.full_device_name(destinations),)
   if isinstance(destinations, tf.distribute.DistributedValues):
-    return devices.of_replicas(destinations.values)
-  return (tf_compat.full_device_name(devices.of(destinations)),)
+    return devices.devices_of(destinations.values)
+  return (tf_compat.full_device_name(devices.device_of(destinations)),)
 
 
 def value_to_reduce(value: Any) -> tf.distribute.DistributedValues:
@@ -100,7 +100,7 @@ def _check_summable(values: Sequence[Any], argument: str) -> None:
         f"`{argument}` has dtype {first.dtype.name}, which has no sum; cast it "
         "to a number first.")
   dtype, shape = first.dtype, first.shape
-  dense = not sparse.is_sparse(first)
+  dense = not isinstance(first, tf.IndexedSlices)
   for replica, other in enumerate(values[1:], start=1):
     # Nearly always so, and in eager mode this is what a step waits for.
     if (dense and other.dtype == dtype and isinstance(other, tf.Tensor)

@@ -22,8 +22,8 @@ def verified(values: Sequence[Any], results: Sequence[Any], reduce_op: Any,
   """Returns results behind the check that each is right.
 
   Args:
-    values: what was reduced, one a replica: tensors or IndexedSlices.
-    results: what came of it, one a device.
+    values: what was reduced, one per replica: tensors or IndexedSlices.
+    results: what came of it, one per device.
     reduce_op: what was asked for.
     what: what an error calls the value.
     how: what it says of the way it was reduced.
@@ -32,7 +32,7 @@ def verified(values: Sequence[Any], results: Sequence[Any], reduce_op: Any,
     The results; computing one raises tf.errors.InvalidArgumentError if any of
     them differs from the plain sum.
   """
-  names = [devices.of(result) for result in results]
+  names = [devices.device_of(result) for result in results]
   with tf.device(_host(names[0])):
     plain = _plain_sum(
         [value if sparse.is_sparse(value) else tf.convert_to_tensor(value)

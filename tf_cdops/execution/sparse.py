@@ -27,7 +27,7 @@ def add_slices(values: Sequence[Any]) -> tf.IndexedSlices:
   """Sums IndexedSlices by joining them; an index may then occur twice.
 
   Args:
-    values: one a replica. Dense tensors may be among them: a layer that is
+    values: one per replica. Dense tensors may be among them: a layer that is
       used sparsely in one replica can be used densely in another.
 
   Returns:
@@ -51,12 +51,12 @@ def prepare(values: Sequence[Any], names: Sequence[str],
   """Returns each replica's slices as `mode` wants them sent.
 
   Args:
-    values: one a replica; tensors, IndexedSlices, or both.
+    values: one per replica; tensors, IndexedSlices, or both.
     names: the replicas' devices.
     mode: "dense" needs to know the dense shape; without one, slices stay.
 
   Returns:
-    One value a replica; with mode "dense", all dense or none.
+    One value per replica; with mode "dense", all dense or none.
   """
   slices = [value for value in values if is_sparse(value)]
   if not slices or mode == "gather" or (mode == "dense" and any(

@@ -34,7 +34,7 @@ class Explanation:
     plan: what is sent, bucket by bucket.
     parts: the plan's buckets, those alike together.
     total: what all of it costs.
-    least: the time that no all-reduce of so many bytes can beat.
+    least: the lower bound: no all-reduce of these bytes can be quicker.
     others: the same tensors by other algorithms that can run here, the
       quickest first.
     rules: those of "auto", if it chose.

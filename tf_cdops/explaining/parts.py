@@ -5,6 +5,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Sequence
 
 from tf_cdops import cost
+from tf_cdops import registry
 from tf_cdops.planning import planner
 from tf_cdops.planning import spec as spec_lib
 from tf_cdops.registry import requirements
@@ -79,20 +80,18 @@ class PlanCosts:
 
   def spec_cost(self, spec: str, plan: planner.Plan) -> SpecCost:
     """Returns what a plan costs."""
-    total = self._cost(plan.buckets)
-    used = total.usage
-    return SpecCost(spec, used.steps, used.inside, used.across, total.time,
-                  used.basis)
+    return _named(spec, self._cost(plan.buckets))
 
   def spec_costs(self, names: Iterable[str]) -> list[SpecCost]:
     """Returns what each algorithm costs if all tensors go by it.
 
     The buckets are the same for all of them, so one plan will do.
     """
-    buckets = self.plan(spec_lib.parse("ps")).buckets
-    return [self.spec_cost(name, planner.Plan(tuple(
-        dataclasses.replace(bucket, algorithm=name) for bucket in buckets)))
-            for name in names]
+    batch = self._all_reduces(self.plan(spec_lib.parse("ps")).buckets)
+    return [_named(name, self.model.cost(
+        [one._replace(algorithm=algorithm) for one in batch]))
+            for name in names
+            for algorithm in [registry.sharded(registry.lookup(name), 1)]]
 
   def parts(self, plan: planner.Plan,
             why: Callable[[planner.Bucket], str]) -> tuple[Part, ...]:
@@ -115,9 +114,19 @@ class PlanCosts:
         total.usage.inside, total.usage.across, total.time, total.usage.basis)
 
   def _cost(self, buckets: Iterable[planner.Bucket]) -> cost.Cost:
+    return self.model.cost(self._all_reduces(buckets))
+
+  def _all_reduces(self, buckets: Iterable[planner.Bucket]
+                   ) -> list[cost.AllReduce]:
     itemsize = lambda bucket: planner.ITEMSIZES[
         self._sizes[bucket.tensors[0]].dtype]
-    return self.model.cost(cost.AllReduce(
+    return [cost.AllReduce(
         bucket.sharded_algorithm,
         (bucket.num_bytes or 0) // itemsize(bucket), itemsize(bucket),
-        bucket.rotation) for bucket in buckets)
+        bucket.rotation) for bucket in buckets]
+
+
+def _named(spec: str, total: cost.Cost) -> SpecCost:
+  used = total.usage
+  return SpecCost(spec, used.steps, used.inside, used.across, total.time,
+                  used.basis)

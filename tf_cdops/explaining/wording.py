@@ -42,7 +42,7 @@ def report(e: "explanation.Explanation", width: int = WIDTH,
   return "\n\n".join(sections)
 
 
-def num_bytes(number: float) -> str:
+def format_bytes(number: float) -> str:
   """Returns a size for people: 1.5 MiB."""
   if number < 1024:
     return f"{number:,.0f} byte{'s' * (number != 1)}"
@@ -53,7 +53,7 @@ def num_bytes(number: float) -> str:
   return f"{number:,.0f} TiB"
 
 
-def seconds(number: float) -> str:
+def format_duration(number: float) -> str:
   """Returns a duration for people: 1.5 ms."""
   if number and number < 1e-11:
     return "< 0.01 ns"
@@ -63,7 +63,8 @@ def seconds(number: float) -> str:
   return f"{number:,.0f} s"
 
 
-def times(e: "explanation.Explanation", subject: str = "this") -> str:
+def compare_with_bound(e: "explanation.Explanation",
+                       subject: str = "this") -> str:
   """Returns how far the prediction is from the least, in words."""
   ratio = e.total.time.total / e.least.total if e.least.total else 1
   if ratio < 1.005:
@@ -72,7 +73,7 @@ def times(e: "explanation.Explanation", subject: str = "this") -> str:
   return f"{subject} takes {number} times as long"
 
 
-def devices(e: "explanation.Explanation") -> str:
+def describe_devices(e: "explanation.Explanation") -> str:
   """Returns what the devices are, in words."""
   sizes = [len(ranks) for ranks in e.topology.workers]
   kinds = " and ".join(sorted(e.topology.device_types))
@@ -83,13 +84,13 @@ def devices(e: "explanation.Explanation") -> str:
           else f"{len(sizes)} workers with {each} each")
 
 
-def link(one: "cost.Link") -> str:
+def format_link(one: "cost.Link") -> str:
   """Returns a link's name and numbers."""
-  return (f"{one.name} ({seconds(one.latency_seconds)}, "
+  return (f"{one.name} ({format_duration(one.latency_seconds)}, "
           f"{one.bytes_per_second / 1e9:.3g} GB/s)")
 
 
-def ranges(numbers: Sequence[int], most: int = 4) -> str:
+def format_ranges(numbers: Sequence[int], most: int = 4) -> str:
   """Returns sorted numbers as "0-3, 7", shortened."""
   runs: list[list[int]] = []
   for number in numbers:
@@ -103,15 +104,16 @@ def ranges(numbers: Sequence[int], most: int = 4) -> str:
 
 def _heading(e: "explanation.Explanation", width: int) -> str:
   several = len(e.topology.workers) > 1
-  links = f"{link(e.network.inside)} inside a worker"
+  links = f"{format_link(e.network.inside)} inside a worker"
   if several:
-    links = (f"{link(e.network.inside)} inside workers, "
-             f"{link(e.network.across)} across")
+    links = (f"{format_link(e.network.inside)} inside workers, "
+             f"{format_link(e.network.across)} across")
   return "\n".join([
       _field("all_reduce_spec", str(e.spec), width),
-      _field("devices", devices(e), width), _field("links", links, width),
-      _field("tensors", f"{len(e.sizes):,}, {num_bytes(e.num_bytes)} on each "
-             "replica", width)])
+      _field("devices", describe_devices(e), width),
+      _field("links", links, width),
+      _field("tensors", f"{len(e.sizes):,}, {format_bytes(e.num_bytes)} on "
+             "each replica", width)])
 
 
 def _field(name: str, text: str, width: int) -> str:
@@ -126,13 +128,13 @@ def _parts(e: "explanation.Explanation", width: int) -> str:
   columns += [">moved across"] if several else []
   rows = []
   for part in e.parts:
-    moved = [num_bytes(part.inside)]
-    moved += [num_bytes(part.across)] if several else []
+    moved = [format_bytes(part.inside)]
+    moved += [format_bytes(part.across)] if several else []
     rows.append([
         part.algorithm, str(part.shards), f"{len(part.tensors):,}",
         f"{part.buckets:,}" + " packed" * part.packed,
-        num_bytes(part.num_bytes), f"{part.steps:,}", *moved,
-        _MARKS[part.basis] + seconds(part.time.total)])
+        format_bytes(part.num_bytes), f"{part.steps:,}", *moved,
+        _MARKS[part.basis] + format_duration(part.time.total)])
   lines = ["The plan, in the order in which it is sent:", "",
            text_table.draw([*columns, ">time"], rows, width,
                            (">shards", ">moved inside", ">buckets", ">steps"))]
@@ -143,15 +145,16 @@ def _parts(e: "explanation.Explanation", width: int) -> str:
 
 
 def _about(part: "parts.Part") -> str:
-  one, size = len(part.tensors) == 1, num_bytes(part.largest)
+  one, size = len(part.tensors) == 1, format_bytes(part.largest)
   if part.smallest != part.largest:
-    size = f"{num_bytes(part.smallest)} to {size}"
+    size = f"{format_bytes(part.smallest)} to {size}"
   each = " a pack" if part.packed else "" if one else " each"
   return (f"{part.algorithm}: {part.why}. Tensor{'s' * (not one)} "
-          f"{ranges(part.tensors)}, {size}{each}.{basis(part.basis)}")
+          f"{format_ranges(part.tensors)}, {size}{each}."
+          f"{describe_basis(part.basis)}")
 
 
-def basis(name: str) -> str:
+def describe_basis(name: str) -> str:
   """Returns how sure numbers are, as a sentence to add; "" if exact."""
   return {
       "exact": "",
@@ -163,17 +166,19 @@ def basis(name: str) -> str:
 
 def _total(e: "explanation.Explanation", width: int) -> str:
   time, several = e.total.time, len(e.topology.workers) > 1
-  spent = [f"{seconds(time.latency)} waiting for steps",
-           f"{seconds(time.inside)} on links inside"]
-  spent += [f"{seconds(time.across)} on links across"] if several else []
+  spent = [f"{format_duration(time.latency)} waiting for steps",
+           f"{format_duration(time.inside)} on links inside"]
+  if several:
+    spent.append(f"{format_duration(time.across)} on links across")
   caveat = "A model, to compare ways with: measure with `tf_cdops bench`."
   if e.topology.is_one_cpu:
     caveat += (" It takes each CPU for a device with links of its own; those "
                "of one process share memory, and copy nothing.")
   return "\n".join([
-      _field("predicted", f"{seconds(time.total)}: {', '.join(spent)}", width),
-      _field("lower bound", f"{seconds(e.least.total)}: no all-reduce of these "
-             f"bytes can be quicker; {times(e)}", width),
+      _field("predicted",
+             f"{format_duration(time.total)}: {', '.join(spent)}", width),
+      _field("lower bound", f"{format_duration(e.least.total)}: no all-reduce "
+             f"of these bytes can be quicker; {compare_with_bound(e)}", width),
       _field("", caveat, width)])
 
 
@@ -185,11 +190,11 @@ def _others(e: "explanation.Explanation", width: int) -> str:
     shown.append(e.total)
   rows = []
   for way in shown:
-    moved = [num_bytes(way.inside)] + ([num_bytes(way.across)] * several)
+    moved = [format_bytes(way.inside)] + ([format_bytes(way.across)] * several)
     rows.append([
         ("> " if way is e.total else "  ") + way.spec,
-        _MARKS[way.basis] + seconds(way.time.total), f"{way.steps:,}", *moved,
-        way.time.dominant_term])
+        _MARKS[way.basis] + format_duration(way.time.total), f"{way.steps:,}",
+        *moved, way.time.dominant_term])
   columns = ["  spec", ">time", ">steps", ">inside", *[">across"] * several,
              "mostly spent on"]
   drawn = text_table.draw(columns, rows, width, (

@@ -68,7 +68,8 @@ class Group:
   rotation: int = 0
 
   @classmethod
-  def of(cls, topology: topology_lib.Topology, rotation: int = 0) -> "Group":
+  def from_topology(cls, topology: topology_lib.Topology,
+                    rotation: int = 0) -> "Group":
     """Returns the group of all devices of a topology."""
     return cls(topology.devices, topology.workers, topology.hosts, rotation)
 

@@ -51,7 +51,7 @@ class Options:
 
 def all_reduce(engine: str, tensors: Sequence[tf.Tensor],
                places: Sequence[str], options: Options) -> list[tf.Tensor]:
-  """Sums one tensor a place with an engine; returns one a place."""
+  """Sums one tensor per device with an engine; returns one per device."""
   if not tf.executing_eagerly():
     return _emit(engine, tensors, tuple(places), options)
   function = _kept().function(engine, tuple(places), options,
@@ -70,7 +70,7 @@ class _Kept:
   """What is made once and serves for one connection to a cluster."""
 
   def __init__(self) -> None:
-    # Bounded: a model has so many shapes.
+    # Bounded: more than the shapes of a model.
     self.function = functools.lru_cache(maxsize=1024)(_function)
     # The same handle each time, or it would order nothing.
     self.launch_handle = functools.cache(_launch_handle)

@@ -41,7 +41,7 @@ class TensorSize:
   shape: tuple[int, ...] = ()
 
   @classmethod
-  def of(cls, shape: tuple[int, ...], dtype: str) -> "TensorSize":
+  def from_shape(cls, shape: tuple[int, ...], dtype: str) -> "TensorSize":
     return cls(dtype, math.prod(shape) * ITEMSIZES[dtype], shape)
 
 

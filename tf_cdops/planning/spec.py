@@ -40,7 +40,7 @@ class Packing:
   Attributes:
     num_packs: that many packs, or 0 for none.
     small_max_bytes: where num_packs is 0, tensors up to this size are packed.
-    small_max_group: at most so many of those in a pack; 0 for no pack.
+    small_max_group: at most this many of those in a pack; 0 for no pack.
     cap: the most bytes in a pack; a larger tensor stays alone.
   """
 
@@ -100,9 +100,7 @@ class AllReduceSpec(tuple[AllReduceSpecTuple, ...]):
   def __ne__(self, other: object) -> bool:  # A tuple has one of its own.
     return not self == other
 
-  def __hash__(self) -> int:
-    lines = super().__hash__()
-    return lines if self._packing is None else hash((lines, self._packing))
+  __hash__ = tuple.__hash__
 
   def __str__(self) -> str:
     parts = []

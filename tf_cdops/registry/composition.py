@@ -41,6 +41,8 @@ def sharded(algorithm: Algorithm, shards: int) -> Algorithm:
 
   def traffic(length: int, group: base.Group) -> traffic_lib.Traffic:
     assert algorithm.traffic is not None
+    if shards == 1 and len(group.places) > 1:
+      return algorithm.traffic(length, group)
     lengths = base.part_lengths(length, shards) if len(group.places) > 1 else ()
     return traffic_lib.Traffic(traffic_lib.side_by_side(
         algorithm.traffic(n, group.at_rotation(group.rotation + m)).phases

@@ -64,7 +64,7 @@ def prove(algorithm: registry.Algorithm, topology: topology_lib.Topology,
   values = [fabric.replica(i, length, place)
             for i, place in enumerate(places)]
   results = algorithm.all_reduce(fabric, values,
-                                 base.Group.of(topology, rotation))
+                                 base.Group.from_topology(topology, rotation))
   if [result.place for result in results] != list(places):
     raise errors.ProofError(
         f"{algorithm.name} must leave one result on each of {list(places)}, "

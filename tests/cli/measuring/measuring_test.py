@@ -178,15 +178,15 @@ class StepsTest(parameterized.TestCase):
 class TimingTest(absltest.TestCase):
 
   def test_summary(self):
-    self.assertEqual(timing.Summary.of([3.0, 1.0, 2.0]),
+    self.assertEqual(timing.Summary.from_samples([3.0, 1.0, 2.0]),
                      timing.Summary(1.0, 2.0, 3.0, 3, 1.0, 3.0))
-    self.assertEqual(timing.Summary.of(range(1, 201)),
+    self.assertEqual(timing.Summary.from_samples(range(1, 201)),
                      timing.Summary(1, 100.5, 198, 200, 86, 115))
 
   def test_the_median_is_in_its_interval(self):
     # Held against all ways of 25 samples to fall: 2**25 throws of a coin.
     count = 25
-    summary = timing.Summary.of(range(count))
+    summary = timing.Summary.from_samples(range(count))
     outside = sum(math.comb(count, below) for below in range(count + 1)
                   if not summary.low < below <= summary.high)
     self.assertLess(outside / 2**count, 0.05)

@@ -54,7 +54,7 @@ class Comparison:
 
   def results(self) -> list[results.Result]:
     """Returns what there is so far."""
-    return [results.of(step, self._inputs,
-                       timing.Summary.of(self._seconds[name]),
+    return [results.make_result(step, self._inputs,
+                       timing.Summary.from_samples(self._seconds[name]),
                        self._wrong[name])
             for name, step in self._steps.items() if self._seconds[name]]

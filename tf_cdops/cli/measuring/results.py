@@ -58,8 +58,8 @@ class Result:
                                        "busbw": self.busbw}
 
 
-def of(step: steps.Step, inputs: exact_inputs.Inputs, time: timing.Summary,
-       wrong: int) -> Result:
+def make_result(step: steps.Step, inputs: exact_inputs.Inputs,
+                time: timing.Summary, wrong: int) -> Result:
   dtypes = {size.dtype for size in inputs.sizes}
   return Result(
       step.name, step.ours, inputs.num_bytes, inputs.num_elements,

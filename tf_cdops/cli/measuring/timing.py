@@ -32,7 +32,7 @@ class Summary:
   high: float
 
   @classmethod
-  def of(cls, seconds: Sequence[float]) -> "Summary":
+  def from_samples(cls, seconds: Sequence[float]) -> "Summary":
     ranked = sorted(seconds)
     rank = max(0, math.ceil(0.99 * len(ranked)) - 1)
     low, high = tuning.median_interval(ranked) or (ranked[0], ranked[-1])

@@ -154,5 +154,5 @@ def _race(composed: tuning.Setting, inputs: exact_inputs.Inputs,
   if verdict.better:  # What is recommended must be right as well.
     with limits.limit(_LIMIT_SECONDS, "checking the sums"):
       wrong = steps.count_wrong(other, inputs)
-  return Race(verdict, timing.Summary.of(seconds["auto"]),
-              timing.Summary.of(seconds["composed"]), wrong)
+  return Race(verdict, timing.Summary.from_samples(seconds["auto"]),
+              timing.Summary.from_samples(seconds["composed"]), wrong)

@@ -129,7 +129,7 @@ class Chart:
       drawn.append(f'<path class="grid" d="M{_LEFT} {y:.1f}'
                    f'H{_WIDTH - _RIGHT}"/><text class="tick end" '
                    f'x="{_LEFT - 6}" y="{y + 4:.1f}">'
-                   f'{wording.seconds(time)}</text>')
+                   f'{wording.format_duration(time)}</text>')
       time *= 10
     drawn.append(f'<text class="tick" x="{_WIDTH / 2}" y="{_HEIGHT - 4}">'
                  'bytes of a tensor; the bars count tensors</text>')

@@ -3,7 +3,7 @@
 import collections
 import html
 
-from tf_cdops.cli import schedule as schedule_lib
+from tf_cdops.explaining import schedule as schedule_lib
 
 _WIDTH = 960
 _LABELS = 62
@@ -13,7 +13,7 @@ _BETWEEN_WORKERS = 14
 
 
 def colour(replicas: int, everyone: int) -> str:
-  """Returns the colour of a sum of so many replicas."""
+  """Returns the colour of a sum of this many replicas."""
   if replicas == everyone:
     return "hsl(158 70% 38%)"
   share = (replicas - 1) / max(everyone - 2, 1)

@@ -3,7 +3,7 @@
 import html as html_lib
 
 from tf_cdops import explaining
-from tf_cdops.cli import schedule
+from tf_cdops.explaining import schedule
 from tf_cdops.cli.page import chart
 from tf_cdops.cli.page import drawing
 from tf_cdops.cli.page import style
@@ -16,8 +16,8 @@ _MOST_WAYS = 14
 # Bars longer than this many times the middle one are cut.
 _CUT = 2
 _text = html_lib.escape
-_bytes = wording.num_bytes
-_seconds = wording.seconds
+_bytes = wording.format_bytes
+_seconds = wording.format_duration
 
 
 def html(e: explaining.Explanation, load: str,
@@ -38,15 +38,15 @@ def _header(e: explaining.Explanation, load: str) -> str:
       ("predicted", _seconds(e.total.time.total),
        f"mostly spent on {e.total.time.dominant_term}"),
       ("lower bound", _seconds(e.least.total),
-       wording.times(e, "the prediction")),
+       wording.compare_with_bound(e, "the prediction")),
       ("moved inside workers", _bytes(e.total.inside),
-       wording.link(e.network.inside))]
+       wording.format_link(e.network.inside))]
   if several:
     cards.append(("moved between workers", _bytes(e.total.across),
-                  wording.link(e.network.across)))
+                  wording.format_link(e.network.across)))
   return (
       f"<h1><code>{_text(str(e.spec))}</code></h1>"
-      f"<p class='lead'>{_text(wording.devices(e))} all-reduce "
+      f"<p class='lead'>{_text(wording.describe_devices(e))} all-reduce "
       f"{len(e.sizes):,} tensor{'s' * (len(e.sizes) != 1)} of {_text(load)}, "
       f"{_bytes(e.num_bytes)} on each replica.</p><div class='cards'>"
       + "".join(f"<div><span>{_text(name)}</span><b>{_text(value)}</b>"
@@ -71,7 +71,7 @@ def _plan(e: explaining.Explanation) -> str:
         part.algorithm, str(part.shards), f"{len(part.tensors):,}", sent,
         _bytes(part.num_bytes), f"{part.steps:,}", _bytes(part.inside),
         *[_bytes(part.across)] * several, _seconds(part.time.total),
-        f"{part.why}.{wording.basis(part.basis)}"])
+        f"{part.why}.{wording.describe_basis(part.basis)}"])
   overlap = f" {wording.OVERLAP}" if len(rows) > 1 else ""
   return (f"<section><h2>The plan</h2>{_table(heads, rows)}<p class='note'>In "
           "the order in which it is sent. Times are predicted, to "
@@ -128,7 +128,7 @@ def _schedules(e: explaining.Explanation, bucket: planner.Bucket) -> str:
     firsts.setdefault((other.algorithm, other.shards), other)
   drawn = []
   for one in list(firsts.values())[:_MOST_SCHEDULES]:
-    steps = schedule.of(one, e.topology)
+    steps = schedule.for_bucket(one, e.topology)
     note = (f" Drawn for {steps.devices} devices and {steps.shards} "
             f"shard{'s' * (steps.shards > 1)}, fewer than there are."
             if steps.stands_in else "")

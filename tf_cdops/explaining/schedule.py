@@ -18,7 +18,7 @@ _MOST_SHARDS = 4
 
 @dataclasses.dataclass(frozen=True)
 class Piece:
-  """Parts start to stop of the vector, as a sum of so many replicas."""
+  """Parts start to stop of the vector, as a sum of some replicas."""
 
   start: int
   stop: int
@@ -83,7 +83,8 @@ class Schedule:
   stands_in: bool
 
 
-def of(bucket: planner.Bucket, topology: topology_lib.Topology) -> Schedule:
+def for_bucket(bucket: planner.Bucket,
+               topology: topology_lib.Topology) -> Schedule:
   """Proves a bucket's algorithm and returns its steps.
 
   The vector is as short as can be, so that each part of it is one element.
