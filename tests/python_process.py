@@ -23,18 +23,18 @@ _EXTRAS = ("matplotlib", "sklearn")
 
 
 @functools.cache
-def without_extras() -> str:
+def without_extras(*but: str) -> str:
   """Returns a folder which, first on the path, hides what is optional."""
   folder = tempfile.mkdtemp(prefix="without_extras_")
   atexit.register(shutil.rmtree, folder, ignore_errors=True)
-  for name in _EXTRAS:
+  for name in set(_EXTRAS) - set(but):
     (pathlib.Path(folder) / f"{name}.py").write_text(
         f"raise ModuleNotFoundError(\"No module named '{name}'\")")
   return folder
 
 
 def run(*args: str, first_on_path: tuple[str, ...] = (),
-        columns: str | None = None, extras: bool = False
+        columns: str | None = None, extras: tuple[str, ...] = ()
         ) -> subprocess.CompletedProcess[str]:
   """Runs `python args` with this process's modules, and others before them.
 
@@ -42,12 +42,12 @@ def run(*args: str, first_on_path: tuple[str, ...] = (),
     *args: what Python is given.
     first_on_path: folders to look for modules in first.
     columns: a terminal's width; pytest's own isn't passed on.
-    extras: whether packages are there that are optional.
+    extras: the optional packages that are there.
 
   Returns:
     What it did.
   """
-  path = [*first_on_path, *([] if extras else [without_extras()]), str(ROOT),
+  path = [*first_on_path, without_extras(*extras), str(ROOT),
           *filter(None, sys.path)]
   env = os.environ | {"PYTHONPATH": os.pathsep.join(path)}
   env.pop("COLUMNS", None)
@@ -75,14 +75,16 @@ class CommandOutcome:
 
 
 def run_commands(commands: Sequence[Sequence[str]], *, before: str = "",
-                 extras: bool = False) -> list[CommandOutcome]:
+                 first_on_path: tuple[str, ...] = (),
+                 extras: tuple[str, ...] = ()) -> list[CommandOutcome]:
   """Runs `tf_cdops` for each list of arguments, one by one in one process.
 
   Args:
     commands: each one's arguments. Those that use devices must agree in their
       number, which TensorFlow takes once a process.
     before: Python that the process runs first.
-    extras: whether packages are there that are optional.
+    first_on_path: folders to look for modules in first.
+    extras: the optional packages that are there.
 
   Returns:
     What each did.
@@ -101,7 +103,7 @@ def run_commands(commands: Sequence[Sequence[str]], *, before: str = "",
         outcomes.append([code, out.getvalue(), err.getvalue(),
                          "tensorflow" in sys.modules])
       print(json.dumps(outcomes))
-      """), extras=extras)
+      """), first_on_path=first_on_path, extras=extras)
   if done.returncode or done.stderr:
     raise AssertionError(done.stderr)
   return [CommandOutcome(*outcome) for outcome in json.loads(done.stdout)]

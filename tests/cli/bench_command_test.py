@@ -3,6 +3,8 @@
 import json
 import os
 import pathlib
+import tempfile
+from typing import Any
 
 from absl.testing import absltest
 from tests import algorithm_plugin
@@ -13,10 +15,8 @@ _THEIRS = ["TF ReductionToOneDevice", "TF HierarchicalCopy(0)",
 _FLOOR = "floor: one AddN"
 
 
-def bench(*args: str, first_on_path: tuple[str, ...] = (),
-          extras: bool = False):
-  return python_process.run("-m", "tf_cdops", "bench", *args,
-                            first_on_path=first_on_path, extras=extras)
+def bench(*args: str, **kwargs: tuple[str, ...]):
+  return python_process.run("-m", "tf_cdops", "bench", *args, **kwargs)
 
 
 def rows(text: str) -> list[list[str]]:
@@ -25,20 +25,53 @@ def rows(text: str) -> list[list[str]]:
           for line in text.splitlines() if line.startswith("│")]
 
 
-class BenchTest(absltest.TestCase):
+def check_refused(test: absltest.TestCase, outcome: Any, message: str) -> None:
+  test.assertEqual((outcome.returncode, outcome.stdout), (2, ""),
+                   outcome.stderr)
+  test.assertRegex(outcome.stderr, message)
+  test.assertNotIn("Traceback", outcome.stderr)
 
-  def setUp(self):
-    super().setUp()
-    self.folder = self.create_tempdir().full_path
 
-  def path(self, name: str) -> str:
-    return os.path.join(self.folder, name)
+def check_wrong(test: absltest.TestCase, results: list[Any]) -> None:
+  """With three replicas, an odd number, TensorFlow's trees lose one."""
+  for result in results:
+    wrong = (3 * result["num_elements"]
+             if "HierarchicalCopy" in result["contender"] else 0)
+    test.assertEqual(result["wrong"], wrong, result["contender"])
+
+
+class ThreeDevicesTest(absltest.TestCase):
+  """In one process, one after another."""
+
+  @classmethod
+  def setUpClass(cls):
+    super().setUpClass()
+    cls.folder = cls.enterClassContext(tempfile.TemporaryDirectory())
+    plugin = algorithm_plugin.install(cls.folder)
+    pathlib.Path(cls.path("spec.json")).write_text(
+        '{"all_reduce_spec": "ps", "num_packs": 1}')
+    commands = {
+        "sweep": ["--min=100", "--max=3k", "--factor=5", "--steps=3",
+                  "--specs=auto,xring#2,auto", f"--out={cls.path('out.json')}",
+                  f"--plot={cls.path('chart.png')}"],
+        "eager": ["--json", "--eager", "--sizes=2x1k,1x64k", "--dtype=float16",
+                  "--specs=ps", "--notensorflow", "--steps=2",
+                  f"--plot={cls.path('bars.svg')}"],
+        "file": ["--json", "--sizes=20x400", "--steps=1", "--notensorflow",
+                 f"--specs=ps,@{cls.path('spec.json')},sums_nothing"],
+        "nccl": ["--specs=ps:1k:nccl"],
+        "memory": ["--sizes=64x16g"],
+    }
+    cls.outcomes = dict(zip(commands, python_process.run_commands(
+        [["bench", "--devices=3", *args] for args in commands.values()],
+        first_on_path=(plugin,), extras=("matplotlib",)), strict=True))
+
+  @classmethod
+  def path(cls, name: str) -> str:
+    return os.path.join(cls.folder, name)
 
   def test_sweep(self):
-    outcome = bench("--devices=3", "--min=100", "--max=3k", "--factor=5",
-                    "--steps=3", "--specs=auto,xring#2,auto",
-                    f"--out={self.path('out.json')}",
-                    f"--plot={self.path('chart.png')}", extras=True)
+    outcome = self.outcomes["sweep"]
     self.assertEqual((outcome.returncode, outcome.stderr), (0, ""))
     self.assertIn("all-reduce among 3 CPU devices, in a tf.function",
                   outcome.stdout)
@@ -52,7 +85,7 @@ class BenchTest(absltest.TestCase):
     content = json.loads(pathlib.Path(self.path("out.json")).read_text())
     self.assertLen(content["devices"], 3)
     self.assertFalse(content["interrupted"])
-    self.check_wrong(content["results"])
+    check_wrong(self, content["results"])
     for row, result in zip(table, content["results"], strict=True):
       self.assertEqual(row[6], f"{result['wrong']:,}")
       self.assertEqual(result["time"]["samples"], 3)
@@ -62,10 +95,7 @@ class BenchTest(absltest.TestCase):
                           b"\x89PNG")
 
   def test_load_in_eager_code(self):
-    outcome = bench("--json", "--eager", "--devices=2", "--sizes=2x1k,1x64k",
-                    "--dtype=float16", "--specs=ps", "--notensorflow",
-                    "--steps=2", f"--plot={self.path('bars.svg')}",
-                    extras=True)
+    outcome = self.outcomes["eager"]
     self.assertEqual((outcome.returncode, outcome.stderr), (0, ""))
     content = json.loads(outcome.stdout)
     self.assertTrue(content["eager"])
@@ -75,6 +105,30 @@ class BenchTest(absltest.TestCase):
                                    "dtype", "wrong", "nodes")],
           [name, 67584, 3, "float16", 0, 0])
     self.assertIn("<svg", pathlib.Path(self.path("bars.svg")).read_text())
+
+  def test_spec_of_a_file_and_a_wrong_result_of_ours(self):
+    outcome, file = self.outcomes["file"], f"@{self.path('spec.json')}"
+    self.assertEqual((outcome.returncode, outcome.stderr), (1, ""))
+    results = {r["contender"]: r for r in json.loads(outcome.stdout)["results"]}
+    # A file's spec is packed as the file says.
+    self.assertLess(results[file]["nodes"], results["ps"]["nodes"])
+    # Three devices with 20 tensors of 100 elements, none of them a sum.
+    self.assertEqual(
+        {name: r["wrong"] for name, r in results.items()},
+        {"ps": 0, file: 0, "sums_nothing": 3 * 20 * 100, _FLOOR: 0})
+
+  def test_refused_before_measuring(self):
+    check_refused(
+        self, self.outcomes["nccl"],
+        r"^tf_cdops bench: `algorithm` \('nccl'\) can't run on .*: nccl needs "
+        r"GPU devices only; use 'ps'.*\n$")
+    check_refused(
+        self, self.outcomes["memory"],
+        r"`64x16g` \(1024g on each of 3 devices\) must fit in memory: that "
+        r"takes about 12288g, and \d+[gm] are available")
+
+
+class BenchTest(absltest.TestCase):
 
   def test_workers(self):
     # Three: with an odd number, halving and doubling has steps of its own.
@@ -88,45 +142,22 @@ class BenchTest(absltest.TestCase):
     self.assertEqual(
         [r["contender"] for r in content["results"]],
         ["auto", "xring", "rechd", *_THEIRS] * 2)
-    self.check_wrong(content["results"])
-
-  def check_wrong(self, results):
-    for result in results:
-      # With an odd number of replicas, TensorFlow loses one.
-      wrong = (3 * result["num_elements"]
-               if "HierarchicalCopy" in result["contender"] else 0)
-      self.assertEqual(result["wrong"], wrong, result["contender"])
-
-  def test_spec_of_a_file_and_a_wrong_result_of_ours(self):
-    plugin = algorithm_plugin.install(self.folder)
-    file = f"@{self.path('spec.json')}"
-    pathlib.Path(self.path("spec.json")).write_text(
-        '{"all_reduce_spec": "ps", "num_packs": 1}')
-    outcome = bench("--json", "--devices=2", "--sizes=20x400", "--steps=1",
-                    f"--specs=ps,{file},sums_nothing", "--notensorflow",
-                    first_on_path=(plugin,))
-    self.assertEqual((outcome.returncode, outcome.stderr), (1, ""))
-    results = {r["contender"]: r for r in json.loads(outcome.stdout)["results"]}
-    # A file's spec is packed as the file says.
-    self.assertLess(results[file]["nodes"], results["ps"]["nodes"])
-    # Two devices with 20 tensors of 100 elements, none of them a sum.
-    self.assertEqual(
-        {name: r["wrong"] for name, r in results.items()},
-        {"ps": 0, file: 0, "sums_nothing": 2 * 20 * 100, _FLOOR: 0})
+    check_wrong(self, content["results"])
 
   def test_interrupt_shows_what_there_is(self):
-    plugin = algorithm_plugin.install(self.folder)
-    outcome = bench("--devices=2", "--min=1k", "--max=64k", "--factor=64",
-                    "--steps=2", "--specs=ps,is_interrupted",
-                    "--notensorflow", f"--out={self.path('out.json')}",
-                    first_on_path=(plugin,))
+    folder = self.create_tempdir().full_path
+    plugin, out = algorithm_plugin.install(folder), f"{folder}/out.json"
+    outcome = bench("--min=1k", "--max=64k", "--factor=64", "--steps=2",
+                    "--specs=ps,is_interrupted", "--notensorflow",
+                    f"--out={out}", first_on_path=(plugin,))
     self.assertEqual(outcome.returncode, 130)
     self.assertEqual(outcome.stderr,
                      "Interrupted: this is what there was so far.\n")
     self.assertEqual([row[0] for row in rows(outcome.stdout)],
                      ["1k: 256 float32", "ps", "is_interrupted", _FLOOR])
-    content = json.loads(pathlib.Path(self.path("out.json")).read_text())
+    content = json.loads(pathlib.Path(out).read_text())
     self.assertTrue(content["interrupted"])
+    self.assertLen(content["devices"], 4)  # The default, without GPUs.
 
   def test_help_teaches(self):
     outcome = bench("--help")
@@ -139,22 +170,8 @@ class BenchTest(absltest.TestCase):
 
 class BadInputTest(absltest.TestCase):
 
-  def check(self, outcome, message):
-    self.assertEqual((outcome.returncode, outcome.stdout), (2, ""),
-                     outcome.stderr)
-    self.assertRegex(outcome.stderr, message)
-    self.assertNotIn("Traceback", outcome.stderr)
-
-  def check_all(self, cases, *, loaded_tensorflow):
-    outcomes = python_process.run_commands(
-        [["bench", *args] for args, _ in cases], extras=not loaded_tensorflow)
-    for (args, message), outcome in zip(cases, outcomes, strict=True):
-      with self.subTest(args=args):
-        self.check(outcome, message)
-        self.assertEqual(outcome.loaded_tensorflow, loaded_tensorflow)
-
   def test_before_tensorflow_is_loaded(self):
-    self.check_all([
+    cases = [
         (["--devices=65"], r"`--devices` \(65\) must be from 1 to 64"),
         (["--devices=0"], r"`--devices` \(0\) must be from 1 to 64"),
         (["--workers=-1"], r"`--workers` \(-1\) must be from 0 to 64"),
@@ -189,21 +206,17 @@ class BadInputTest(absltest.TestCase):
         (["--plot=/"], r"`--plot` \('/'\) must name a file"),
         (["--plot=chart.txt"],
          r"`--plot` \('chart.txt'\) must end with \.pdf, \.png, \.svg"),
-    ], loaded_tensorflow=False)
-
-  def test_before_measuring(self):
-    self.check_all([
-        (["--specs=ps:1k:nccl"],
-         r"^tf_cdops bench: `algorithm` \('nccl'\) can't run on .*: nccl needs "
-         r"GPU devices only; use 'ps'.*\n$"),
-        (["--sizes=64x16g"],
-         r"`64x16g` \(1024g on each of 4 devices\) must fit in memory: that "
-         r"takes about 16384g, and \d+[gm] are available"),
-    ], loaded_tensorflow=True)
+    ]
+    outcomes = python_process.run_commands(
+        [["bench", *args] for args, _ in cases], extras=("matplotlib",))
+    for (args, message), outcome in zip(cases, outcomes, strict=True):
+      with self.subTest(args=args):
+        check_refused(self, outcome, message)
+        self.assertFalse(outcome.loaded_tensorflow)
 
   def test_without_matplotlib(self):
-    self.check(
-        bench("--plot=chart.png"),
+    check_refused(
+        self, bench("--plot=chart.png"),
         r"^tf_cdops bench: `--plot` \('chart.png'\) needs matplotlib; install "
         r"it with `pip install 'tf-cdops\[plot\]'`\.\n$")
 
