@@ -33,7 +33,8 @@ class CommandLineTest(parameterized.TestCase):
   def test_every_command_teaches(self):
     _, parsers = main._parsers()
     self.assertSameElements(parsers, [
-        "algorithms", "bench", "demo", "doctor", "explain", "tune", "worker"])
+        "algorithms", "bench", "demo", "doctor", "explain", "launch", "tune",
+        "worker"])
     for name, parser in parsers.items():
       with self.subTest(name):
         text = parser.format_help()

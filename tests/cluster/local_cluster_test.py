@@ -330,7 +330,7 @@ class WarningTest(_TestCase):
 
   _SCRIPT = """\
       import sys
-      from tf_cdops.cli import isolation
+      from tf_cdops.cluster import isolation
       private = {private} and isolation.enter_private_network()
       import tf_cdops
       from tf_cdops.cluster import interfaces
@@ -462,7 +462,7 @@ class IsolationTest(absltest.TestCase):
     outcome = python_process.run_script("""\
         import json, os, socket
         before = os.geteuid()
-        from tf_cdops.cli import isolation
+        from tf_cdops.cluster import isolation
         entered = isolation.enter_private_network()
         with socket.create_server(("127.0.0.1", 0)) as listening:
           with socket.create_connection(listening.getsockname(), timeout=10):
