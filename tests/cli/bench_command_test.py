@@ -7,6 +7,7 @@ import pathlib
 from absl.testing import absltest
 from absl.testing import parameterized
 from tests import algorithm_plugin
+from tests import cable_support
 from tests import python_process
 
 _THEIRS = ["TF ReductionToOneDevice", "TF HierarchicalCopy(0)",
@@ -88,10 +89,13 @@ class BenchTest(parameterized.TestCase):
     self.assertLess(packed["nodes"], plain["nodes"])
 
   def test_workers(self):
+    bandwidth = "1gbit" if cable_support.why_not() is None else None
+    cables = [f"--bandwidth={bandwidth}"] if bandwidth else []
     outcome = bench("--json", "--workers=2", "--min=1k", "--max=4k",
-                    "--specs=auto,xring", "--steps=2")
+                    "--specs=auto,xring", "--steps=2", *cables)
     self.assertEqual((outcome.returncode, outcome.stderr), (0, ""))
     content = json.loads(outcome.stdout)
+    self.assertEqual(content["bandwidth"], bandwidth)
     self.assertEqual([name.split("/")[3] for name in content["devices"]],
                      ["task:0", "task:1"])
     self.assertEmpty(content["notes"])

@@ -5,7 +5,6 @@ process that lays cables must enter its network first, so each is a script.
 """
 
 import contextlib
-import functools
 import glob
 import json
 import os
@@ -21,6 +20,7 @@ from unittest import mock
 
 from absl.testing import absltest
 from absl.testing import parameterized
+from tests import cable_support
 from tests import python_process
 from tests import stand_in_worker
 
@@ -45,22 +45,6 @@ def environment(**more: str) -> dict[str, str]:
                  "TF_CPP_MIN_LOG_LEVEL": "3"} | more
 
 
-@functools.cache
-def why_not() -> str | None:
-  """Returns why there can be no cables here; None if there can."""
-  done = python_process.run_script("""\
-      from tf_cdops.base import errors
-      from tf_cdops.cluster import cables
-      try:
-        cables.enter_network(shaped=True)
-        cables.Cables(1, 1e6).remove()
-      except errors.ClusterError as error:
-        print(error)
-      """)
-  assert done.returncode == 0, done.stderr
-  return done.stdout.strip() or None
-
-
 def users_of(namespaces: set[str]) -> list[str]:
   """Returns the processes in these namespaces, or with one of them open."""
   found = []
@@ -76,8 +60,8 @@ class _TestCase(parameterized.TestCase):
 
   def setUp(self):
     super().setUp()
-    if why_not():
-      self.skipTest(f"no cables: {why_not()}")
+    if cable_support.why_not():
+      self.skipTest(f"no cables: {cable_support.why_not()}")
     self.folder = pathlib.Path(self.create_tempdir().full_path)
     self.interfaces = socket.if_nameindex()
 
@@ -348,8 +332,8 @@ class NoCablesTest(parameterized.TestCase):
       tf_cdops.LocalCluster(1, bandwidth=bandwidth)
 
   def test_where_the_system_allows_no_namespace(self):
-    if why_not() or shutil.which("unshare") is None:
-      self.skipTest(why_not() or "this system has no unshare")
+    if cable_support.why_not() or shutil.which("unshare") is None:
+      self.skipTest(cable_support.why_not() or "this system has no unshare")
     outcome = subprocess.run(
         ["unshare", "--user", "--map-root-user", "sh", "-c",
          'echo 0 > /proc/sys/user/max_net_namespaces && exec "$@"', "sh",
@@ -364,8 +348,8 @@ class NoCablesTest(parameterized.TestCase):
         r"namespace, and this system allows none; run it as root .*\n$")
 
   def test_a_kernel_without_htb(self):
-    if why_not():
-      self.skipTest(why_not())
+    if cable_support.why_not():
+      self.skipTest(cable_support.why_not())
     folder = pathlib.Path(self.create_tempdir().full_path)
     (folder / "tc").write_text("#!/bin/sh\necho no such qdisc >&2\nexit 2\n")
     (folder / "tc").chmod(0o755)

@@ -28,7 +28,7 @@ _INTERFACE = "eth0"  # A worker's, in its namespace.
 _FOLDERS = ("/usr/sbin", "/sbin", "/usr/local/sbin")
 _SECONDS = 20.0  # For one call of ip or tc, which takes milliseconds.
 # What htb lets pass at once, so that few timers have to fire.
-_BURST_SECONDS = 0.002
+_BURST_SECONDS = 0.0005
 _LEAST_BURST = 16_384
 _QUANTUM = 15_000  # There is one class, so it only has to be in htb's range.
 _T = TypeVar("_T")

@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from typing import Any
 
 from absl import logging
@@ -93,30 +94,33 @@ class LocalCluster:
         interfaces.reachable_from_outside()):
       logging.log_first_n(logging.WARNING, "LocalCluster: %s", 1,
                           interfaces.WARNING)
+    try:
+      self._start()
+    except BaseException:  # Ctrl-C included: leave nothing behind.
+      self.stop()
+      raise
+    return self
+
+  def _start(self) -> None:
+    self._logs = tempfile.TemporaryDirectory(prefix="tf_cdops_cluster_")
+    hosts: Sequence[str] = ["127.0.0.1"] * self.num_workers
     if self._rate is not None:
       self._cables = cables.Cables(self.num_workers, self._rate)
-    self._logs = tempfile.TemporaryDirectory(prefix="tf_cdops_cluster_")
+      hosts = self._cables.hosts
     for attempt in range(1, _ATTEMPTS + 1):
+      ports = _free_ports(self.num_workers)
+      self._cluster = addresses.resolve({"worker": [
+          f"{host}:{port}" for host, port in zip(hosts, ports, strict=True)]})
       try:
-        self._cluster = addresses.resolve({"worker": [
-            f"{host}:{port}" for host, port in zip(
-                self._cables.hosts if self._cables else
-                ["127.0.0.1"] * self.num_workers,
-                _free_ports(self.num_workers), strict=True)]})
         for task in range(self.num_workers):
           self._spawn(task)
         self._wait(self._cluster.tasks)
-        return self
+        return
       except errors.ClusterError as error:
-        taken = any(sign in str(error) for sign in _TAKEN)
-        self._stop_processes()
-        if attempt == _ATTEMPTS or not taken:
-          self.stop()
+        if attempt == _ATTEMPTS or not any(
+            sign in str(error) for sign in _TAKEN):
           raise
-      except BaseException:  # Ctrl-C included: leave nothing behind.
-        self.stop()
-        raise
-    raise AssertionError("unreachable")
+        self._stop_processes()
 
   def restart(self, task: int) -> None:
     """Starts a worker again on its old address, after it ended."""
