@@ -34,8 +34,10 @@ def main(argv: Sequence[str] | None = None) -> int:
   args, unknown = parser.parse_known_args(argv)
   if unknown:
     commands[args.command.NAME].refuse(unknown)
-  # TensorFlow reads this when it is loaded, which no command has done yet.
-  os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+  # TensorFlow reads this when it is loaded, which no command has done yet. A
+  # program that is launched is its user's, who may want to hear it.
+  if args.command is not launch:
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
   if "tensorflow" not in sys.modules:
     sys.meta_path.insert(0, quiet_start.QuietLoading())
   if hasattr(sys.stdout, "reconfigure"):  # A "?" is better than an error.

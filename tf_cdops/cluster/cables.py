@@ -172,7 +172,8 @@ def _run(program: str, lines: Sequence[str]) -> None:
     done = subprocess.run(
         [_path(program), "-batch", "-"], input="\n".join(lines) + "\n",
         capture_output=True, text=True, timeout=_SECONDS, check=False,
-        env=os.environ | {"LC_ALL": "C"})
+        env=os.environ | {"LC_ALL": "C"},
+        start_new_session=True)  # Ctrl-C is this process's to handle.
   except subprocess.TimeoutExpired:
     raise errors.ClusterError(
         f"after {_SECONDS:g} s, `{program}` has not ended: {'; '.join(lines)}"

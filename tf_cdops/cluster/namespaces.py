@@ -57,7 +57,10 @@ def _call(name: str, *args: int) -> None:
 
 
 def _in_a_thread(action: Callable[[], _T]) -> _T:
-  """Runs an action in a thread of its own, to its end even after a Ctrl-C."""
+  """Runs an action in a thread of its own, to its end even after a Ctrl-C.
+
+  Whatever it waits for must have a limit, then.
+  """
   outcome: list[Any] = []
   failure: list[BaseException] = []
 
@@ -66,13 +69,16 @@ def _in_a_thread(action: Callable[[], _T]) -> _T:
       outcome.append(action())
     except BaseException as error:  # Raised again below, in the caller.
       failure.append(error)
+    finally:
+      ended.set()
 
-  thread = threading.Thread(target=run, daemon=True)
-  thread.start()
+  ended = threading.Event()
   try:
-    thread.join()
-  finally:
-    thread.join()
+    threading.Thread(target=run, daemon=True).start()
+    ended.wait()
+  except KeyboardInterrupt:
+    ended.wait()
+    raise
   if failure:
     raise failure[0]
   return outcome[0]
