@@ -90,7 +90,7 @@ class LocalCluster:
     """Starts the workers and waits until all answer."""
     if self._cluster is not None:
       raise errors.ClusterError("this LocalCluster runs already.")
-    if not isolation.in_private_network() and (
+    if self._rate is None and not isolation.in_private_network() and (
         interfaces.reachable_from_outside()):
       logging.log_first_n(logging.WARNING, "LocalCluster: %s", 1,
                           interfaces.WARNING)
