@@ -8,6 +8,7 @@ from typing import Any
 
 from absl.testing import absltest
 from tests import algorithm_plugin
+from tests import cable_support
 from tests import python_process
 
 _THEIRS = ["TF ReductionToOneDevice", "TF HierarchicalCopy(0)",
@@ -131,11 +132,14 @@ class ThreeDevicesTest(absltest.TestCase):
 class BenchTest(absltest.TestCase):
 
   def test_workers(self):
+    bandwidth = "1gbit" if cable_support.why_not() is None else None
+    cables = [f"--bandwidth={bandwidth}"] if bandwidth else []
     # Three: with an odd number, halving and doubling has steps of its own.
     outcome = bench("--json", "--workers=3", "--min=1k", "--max=4k",
-                    "--specs=auto,xring,rechd", "--steps=2")
+                    "--specs=auto,xring,rechd", "--steps=2", *cables)
     self.assertEqual((outcome.returncode, outcome.stderr), (0, ""))
     content = json.loads(outcome.stdout)
+    self.assertEqual(content["bandwidth"], bandwidth)
     self.assertEqual([name.split("/")[3] for name in content["devices"]],
                      ["task:0", "task:1", "task:2"])
     self.assertEmpty(content["notes"])

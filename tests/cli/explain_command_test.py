@@ -175,6 +175,7 @@ class WrongUsageTest(parameterized.TestCase):
        r"a unit \(s, ms, us, µs, ns\), such as 5us"),
       (["--latency=0s"], r"`--latency` \('0s'\) must be a positive"),
       (["--bandwidth=1mph"], r"`--bandwidth` \('1mph'\) must be a positive"),
+      (["--bandwidth=9mbps"], r"`--bandwidth` \('9mbps'\) .* as 500mbit or"),
       (["--inside=nvlnk"], r"`--inside` \('nvlnk'\).*Did you mean 'nvlink'"),
       (["--across=x"], r"`--across` \('x'\) must be one of nvlink"),
       (["--sizes=2x4", "--bucket=2", "--all_reduce_spec=ps"],

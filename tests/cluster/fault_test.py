@@ -238,7 +238,7 @@ class FaultTest(absltest.TestCase):
 
 _RESTARTED = """\
     import json, os, signal, weakref
-    from tf_cdops.cli import isolation
+    from tf_cdops.cluster import isolation
     isolation.enter_private_network()  # Before TensorFlow has any thread.
     import tensorflow as tf
     import tf_cdops

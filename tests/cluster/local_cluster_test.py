@@ -14,14 +14,14 @@ import socket
 import subprocess
 import sys
 import textwrap
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent import futures
 from unittest import mock
 
 from absl.testing import absltest
 from absl.testing import parameterized
 from tests import python_process
+from tests import stand_in_worker
 
 import tf_cdops
 from tf_cdops.base import errors
@@ -30,48 +30,15 @@ from tf_cdops.cluster import local
 from tf_cdops.cluster import probing
 
 _BOUND = 30.0  # Seconds; what is waited for takes a few on a busy machine.
-
-# Answers as a TensorFlow server does, and ends with its standard input.
-_STAND_IN = f"#!{sys.executable} -S" """
-import os, socket, sys, threading
-flags = dict(a.lstrip("-").split("=", 1) for a in sys.argv if "=" in a)
-address = flags["cluster"].split(",")[int(flags["task"])].split(":")
-def end():
-  sys.stdin.read()
-  os._exit(0)
-threading.Thread(target=end, daemon=True).start()
-listening = socket.create_server((address[0], int(address[1])))
-while True:
-  connection, _ = listening.accept()
-  connection.recv(100)
-  connection.sendall(bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]))
-  connection.close()
-"""
-
-
-def alive(pid: int) -> bool:
-  """Whether a process runs; one that only waits to be reaped doesn't."""
-  try:
-    status = pathlib.Path(f"/proc/{pid}/stat").read_text()
-  except (FileNotFoundError, ProcessLookupError):
-    return False
-  return status.rpartition(")")[2].split()[0] not in "ZX"
+_STAND_IN = stand_in_worker.PROGRAM
+alive = stand_in_worker.alive
+wait_until = stand_in_worker.wait_until
 
 
 def listened_on(address: str) -> bool:
   host, port = addresses.split_address(address)
   with socket.socket() as probe:
     return probe.connect_ex((host, port)) == 0
-
-
-def wait_until(condition: Callable[[], bool]) -> bool:
-  """Polls, since nobody tells of the end of another's child."""
-  deadline = time.monotonic() + _BOUND
-  while not condition():
-    if time.monotonic() > deadline:
-      return False
-    time.sleep(0.05)
-  return True
 
 
 def environment(**more: str) -> dict[str, str]:
@@ -337,7 +304,7 @@ class WarningTest(_TestCase):
 
   _SCRIPT = """\
       import sys
-      from tf_cdops.cli import isolation
+      from tf_cdops.cluster import isolation
       private = {private} and isolation.enter_private_network()
       import tf_cdops
       from tf_cdops.cluster import interfaces
@@ -469,7 +436,7 @@ class IsolationTest(absltest.TestCase):
     outcome = python_process.run_script("""\
         import json, os, socket
         before = os.geteuid()
-        from tf_cdops.cli import isolation
+        from tf_cdops.cluster import isolation
         entered = isolation.enter_private_network()
         with socket.create_server(("127.0.0.1", 0)) as listening:
           with socket.create_connection(listening.getsockname(), timeout=10):

@@ -27,7 +27,7 @@ _CLOSE = {"rtol": 1e-4, "atol": 1e-6}
 
 _COMMON = """\
     import json
-    from tf_cdops.cli import isolation
+    from tf_cdops.cluster import isolation
     isolation.enter_private_network()  # Before TensorFlow has any thread.
     import numpy as np
     import tensorflow as tf

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tf_cdops.base import errors
-from tf_cdops.cli import isolation
+from tf_cdops.base import rates
+from tf_cdops.cluster import cables
 
 if TYPE_CHECKING:
   from tf_cdops.cli.measuring import sites
@@ -16,7 +17,7 @@ _DEFAULT_CPUS = 4
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-  """Adds --devices, --device_type and --workers."""
+  """Adds --devices, --device_type, --workers and --bandwidth."""
   group = parser.add_argument_group("where")
   group.add_argument(
       "--devices", type=int, metavar="N",
@@ -28,6 +29,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
       "--workers", type=int, default=0, metavar="N",
       help="TensorFlow servers of logical CPUs, started on this machine; 0 for "
            "this process alone (default: 0)")
+  add_bandwidth(group)
+
+
+def add_bandwidth(parser: "argparse._ActionsContainer") -> None:
+  """Adds --bandwidth."""
+  parser.add_argument(
+      "--bandwidth", metavar="RATE",
+      help="give each of the --workers a network and a cable of its own, of "
+           "this rate, such as 500mbit (Linux; default: this machine's "
+           "loopback)")
 
 
 def check(args: argparse.Namespace) -> None:
@@ -39,22 +50,36 @@ def check(args: argparse.Namespace) -> None:
     raise errors.InputError(
         "`--device_type` (GPU) must be CPU with --workers: the workers share "
         "this machine, and their devices are logical CPUs.")
+  check_bandwidth(args)
   if (args.devices or 1) * args.workers > _MAX_DEVICES:
     raise errors.InputError(
         f"`--workers` ({args.workers}) with `--devices` ({args.devices}) must "
         f"be at most {_MAX_DEVICES} devices in all.")
 
 
+def check_bandwidth(args: argparse.Namespace) -> None:
+  """Raises for a rate that isn't one, that nobody has, or that can't be had."""
+  if args.bandwidth is None:
+    return
+  rates.parse(args.bandwidth, "--bandwidth")
+  if not args.workers:
+    raise errors.InputError(
+        f"`--bandwidth` ({args.bandwidth}) must come with --workers, whose "
+        "cables it is for; give --workers=4, say, or leave it out.")
+  cables.check_programs()
+
+
 @contextlib.contextmanager
 def opened(args: argparse.Namespace) -> Iterator["sites.Site"]:
   """Loads TensorFlow and yields the devices that checked flags ask for."""
   if args.workers:
-    isolation.enter_private_network()  # If it can't, LocalCluster warns.
+    cables.enter_network(shaped=args.bandwidth is not None)
   import tensorflow as tf
   from tf_cdops.cli.measuring import sites
   tf.get_logger().setLevel("ERROR")
   if args.workers:
-    with sites.local_cluster(args.workers, args.devices or 1) as site:
+    with sites.local_cluster(args.workers, args.devices or 1,
+                             args.bandwidth) as site:
       yield site
     return
   gpus = tf.config.list_physical_devices("GPU")

@@ -88,6 +88,6 @@ def _events(args: argparse.Namespace, limit: float,
 
 def _flags(args: argparse.Namespace) -> list[str]:
   given = {"devices": args.devices, "device_type": args.device_type,
-           "workers": args.workers}
+           "workers": args.workers, "bandwidth": args.bandwidth}
   return [f"--{name}={value}" for name, value in given.items()
           if value is not None]

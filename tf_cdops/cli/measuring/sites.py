@@ -17,9 +17,15 @@ from tf_cdops.base import topology as topology_lib
 
 @dataclasses.dataclass(frozen=True)
 class Site:
-  """Devices to measure on, by their full names in replica order."""
+  """Devices to measure on, by their full names in replica order.
+
+  Attributes:
+    devices: their names.
+    bandwidth: the rate of each worker's cable, if it has one of its own.
+  """
 
   devices: tuple[str, ...]
+  bandwidth: str | None = None
 
   @property
   def topology(self) -> topology_lib.Topology:
@@ -49,6 +55,8 @@ class Site:
     kinds = " and ".join(sorted(topology.device_types))
     text = f"{len(self.devices)} {kinds} devices"
     workers = len(topology.workers)
+    if self.bandwidth is not None:
+      return f"{text} of {workers} workers with cables of {self.bandwidth}"
     return text if workers == 1 else f"{text} of {workers} workers"
 
 
@@ -87,8 +95,10 @@ def local(device_type: str, count: int | None = None) -> Site:
 
 
 @contextlib.contextmanager
-def local_cluster(workers: int, devices_per_worker: int) -> Iterator[Site]:
+def local_cluster(workers: int, devices_per_worker: int,
+                  bandwidth: str | None = None) -> Iterator[Site]:
   """Starts as many TensorFlow servers on this machine, for a while."""
-  with cluster_lib.LocalCluster(workers, devices_per_worker) as cluster:
+  with cluster_lib.LocalCluster(workers, devices_per_worker,
+                                bandwidth=bandwidth) as cluster:
     strategy = cluster_lib.multi_worker_strategy(cluster)
-    yield Site(tuple(strategy.extended.worker_devices))
+    yield Site(tuple(strategy.extended.worker_devices), bandwidth)
