@@ -76,7 +76,8 @@ class PlanCosts:
   def plan(self, spec: spec_lib.AllReduceSpec) -> planner.Plan:
     return planner.plan(
         self._sizes, self.model.topology, spec, self._packing,
-        requirements.nccl_can_run(self.model.topology, MACHINE))
+        requirements.nccl_can_run(self.model.topology, MACHINE),
+        self.model.network)
 
   def spec_cost(self, spec: str, plan: planner.Plan) -> SpecCost:
     """Returns what a plan costs."""
@@ -87,7 +88,8 @@ class PlanCosts:
 
     The buckets are the same for all of them, so one plan will do.
     """
-    batch = self._all_reduces(self.plan(spec_lib.parse("ps")).buckets)
+    batch = planner.all_reduces(self.plan(spec_lib.parse("ps")).buckets,
+                                self._sizes)
     return [_named(name, self.model.cost(
         [one._replace(algorithm=algorithm) for one in batch]))
             for name in names
@@ -114,16 +116,7 @@ class PlanCosts:
         total.usage.inside, total.usage.across, total.time, total.usage.basis)
 
   def _cost(self, buckets: Iterable[planner.Bucket]) -> cost.Cost:
-    return self.model.cost(self._all_reduces(buckets))
-
-  def _all_reduces(self, buckets: Iterable[planner.Bucket]
-                   ) -> list[cost.AllReduce]:
-    itemsize = lambda bucket: planner.ITEMSIZES[
-        self._sizes[bucket.tensors[0]].dtype]
-    return [cost.AllReduce(
-        bucket.sharded_algorithm,
-        (bucket.num_bytes or 0) // itemsize(bucket), itemsize(bucket),
-        bucket.rotation) for bucket in buckets]
+    return self.model.cost(planner.all_reduces(buckets, self._sizes))
 
 
 def _named(spec: str, total: cost.Cost) -> SpecCost:
