@@ -83,7 +83,7 @@ class Model:
     """Returns what all-reduces cost together."""
     counts = collections.Counter(
         one._replace(rotation=one.rotation % self._period)
-        for one in batch if one.elements)
+        for one in batch if one.elements and len(self.topology.devices) > 1)
     alike = collections.defaultdict(list)
     for one in sorted(counts, key=lambda one: (-one.num_bytes, one.rotation)):
       alike[one.algorithm].append(one)

@@ -86,14 +86,18 @@ class PlanCosts:
   def spec_costs(self, names: Iterable[str]) -> list[SpecCost]:
     """Returns what each algorithm costs if all tensors go by it.
 
-    The buckets are the same for all of them, so one plan will do.
+    The buckets are the same for all of them, and for all pairs.
     """
-    batch = planner.all_reduces(self.plan(spec_lib.parse("ps")).buckets,
-                                self._sizes)
-    return [_named(name, self.model.cost(
-        [one._replace(algorithm=algorithm) for one in batch]))
-            for name in names
-            for algorithm in [registry.sharded(registry.lookup(name), 1)]]
+    batches = {pair: planner.all_reduces(
+        self.plan(spec_lib.parse("ps/ps" if pair else "ps")).buckets,
+        self._sizes) for pair in (False, True)}
+    found = []
+    for name in names:
+      algorithm = registry.sharded(registry.lookup(name), 1)
+      found.append(_named(name, self.model.cost(
+          [one._replace(algorithm=algorithm)
+           for one in batches[algorithm.pair is not None]])))
+    return found
 
   def parts(self, plan: planner.Plan,
             why: Callable[[planner.Bucket], str]) -> tuple[Part, ...]:

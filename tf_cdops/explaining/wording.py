@@ -222,8 +222,9 @@ def _rules(e: "explanation.Explanation", width: int) -> str:
            f"up to {spec_lib.format_bytes(rule.limit)}",
            rule.algorithm + f"#{rule.shards}" * (rule.shards > 1),
            "yes" if rule.pack else "no", rule.why] for rule in e.rules]
-  return ("The rules of auto for these, of which the first that fits is taken:"
-          "\n\n"
+  title = textwrap.fill("The rules of auto for these tensors, of which the "
+                        "first that fits is taken:", width)
+  return (f"{title}\n\n"
           + text_table.draw(["where", "tensors", "algorithm", "packed", "why"],
                             rows, width, ("packed",)))
 

@@ -90,12 +90,17 @@ def candidates(topology: topology_lib.Topology, nccl: bool) -> list[str]:
            if known.traffic and not known.modelled and (
                not known.device_types
                or topology.device_types <= known.device_types)]
-  if len(topology.workers) == 1 or (
-      len(topology.workers) == len(topology.devices)):
-    return ["nccl", *names] if nccl and len(topology.workers) == 1 else names
-  intra = ["nccl", *_INTRA] if nccl else _INTRA
+  if len(topology.workers) == len(topology.devices):
+    return names
+  # NCCL has GPUs' links to itself, and uses them as no copies of TensorFlow's
+  # do: the model doesn't know that.
+  if nccl:
+    return ["nccl"] if len(topology.workers) == 1 else [
+        f"nccl/{inter}" for inter in _INTER]
+  if len(topology.workers) == 1:
+    return names
   return list(dict.fromkeys([
-      *(f"{a}/{b}" for a, b in itertools.product(intra, _INTER)),
+      *(f"{a}/{b}" for a, b in itertools.product(_INTRA, _INTER)),
       *(f"{name}/{name}" for name in names), *names]))
 
 
