@@ -160,7 +160,7 @@ def _check_worker_devices(names: Any) -> tuple[str, ...] | None:
   if isinstance(names, str) or not isinstance(names, Sequence) or not names:
     raise errors.DeviceError(
         f"`worker_devices` ({names!r}) must be a list of device strings, one "
-        "a worker, such as ['/job:worker/task:0', '/job:worker/task:1'].")
+        "per worker, such as ['/job:worker/task:0', '/job:worker/task:1'].")
   parsed = [device_names.parse(name, "worker_devices") for name in names]
   if len(set(parsed)) < len(parsed):
     raise errors.DeviceError(
