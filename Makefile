@@ -1,8 +1,8 @@
 # Two commands do everything: `make demo` and `make test`. Both install Python
-# packages into .venv. `make test` also wants Bazel and Chromium: if one is
-# missing, and you are root, it installs Debian's with apt-get, system-wide. As
-# anyone else it installs neither; then the tests in Chromium are skipped, and
-# without Bazel it fails, unless you say `make test BAZEL=no`.
+# packages into .venv. `make test` also wants Bazel, Chromium and iproute2: if one
+# is missing, and you are root, it installs Debian's with apt-get, system-wide. As
+# anyone else it installs none; then the tests in Chromium and of cables are
+# skipped, and without Bazel it fails, unless you say `make test BAZEL=no`.
 
 PYTHON ?= python3
 VENV := .venv
@@ -21,8 +21,8 @@ REQUIREMENTS := setup.py tf_cdops/base/version.py
 # Keras writes a settings file where it feels at home: not in the user's.
 export KERAS_HOME := $(CURDIR)/$(VENV)/keras
 
-.PHONY: demo test bench campaign lint types chromium pytest bazel bazel-all \
-  test-oldest clean
+.PHONY: demo test bench campaign lint types chromium iproute2 pytest bazel \
+  bazel-all test-oldest clean
 
 demo: $(VENV)/.demo
 	$(VENV)/bin/python -m tf_cdops demo
@@ -38,13 +38,16 @@ types: $(VENV)/.dev
 chromium:  # In which a test looks at the page of `tf_cdops explain`.
 	third_party/chromium/install.sh
 
-pytest: $(VENV)/.dev chromium
+iproute2:  # With which LocalCluster lays cables.
+	third_party/iproute2/install.sh
+
+pytest: $(VENV)/.dev chromium iproute2
 	$(VENV)/bin/python $(PYTEST)
 
 bazel: $(VENV)/.dev
 	third_party/bazel/test.sh $(VENV)
 
-bazel-all: $(VENV)/.dev chromium  # Those too that `make test` leaves to pytest.
+bazel-all: $(VENV)/.dev chromium iproute2  # Those too that pytest has run.
 	third_party/bazel/test.sh $(VENV) all
 
 bench: $(VENV)/.dev  # The better part of an hour; leave the machine alone.

@@ -20,8 +20,8 @@ _AXIS, _FLAT = "axis", "flat"
 
 def predict(spec: str, sizes: Sequence[planner.TensorSize],
             devices: int) -> int:
-  """Returns the number of nodes on the devices of one worker, without NCCL."""
-  topology = topology_lib.Topology.grid(1, devices)
+  """Returns the number of nodes on CPUs of one worker."""
+  topology = topology_lib.Topology.grid(1, devices, device_type="CPU")
   plan = planner.plan(sizes, topology, planner.parse_all_reduce_spec(spec))
   nodes, constants = 0, set[Any]()
   for bucket in plan.buckets:

@@ -27,7 +27,7 @@ from benchmarks import report
 from benchmarks import scaling_plot
 from benchmarks import tasks
 
-from tf_cdops.cli import isolation
+from tf_cdops.cluster import isolation
 from tf_cdops.cli import output
 
 _RESULTS, _REPORT, _PLOT = "results.json", "RESULTS.md", "scaling.png"

@@ -4,6 +4,8 @@ import argparse
 import dataclasses
 import json
 import pathlib
+import sys
+from unittest import mock
 
 from absl.testing import absltest
 from absl.testing import parameterized
@@ -182,6 +184,12 @@ class ProfileTest(absltest.TestCase):
 
 
 class ChildrenTest(absltest.TestCase):
+
+  def setUp(self):
+    super().setUp()
+    # Children get this process's path.
+    self.enter_context(mock.patch.object(
+        sys, "path", [python_process.without_extras(), *sys.path]))
 
   def test_a_real_cell(self):
     cell = cells.Cell(cells.GRAPH, "mixed4", 2)

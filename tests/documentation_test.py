@@ -19,12 +19,33 @@ import tensorflow as tf
 
 import tf_cdops
 from tf_cdops.cli import main
-from tf_cdops.planning import auto_rules
+from tf_cdops.explaining import text_table
 from tf_cdops.planning import spec
 from tf_cdops.registry import registration
 
+_SIZES = ((4, 1), (8, 4))
+_LOADS = {"one of 64 MB": [64 << 20], "4 of 16 MB": [16 << 20] * 4,
+          "500 of 1 KB": [1024] * 500}
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
 _README = (_ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def table_of_networks() -> str:
+  """Returns what "auto" chooses between workers, by the link between them."""
+  columns = ["between workers", *(f"{name}, {workers} x {devices}"
+                                  for workers, devices in _SIZES
+                                  for name in _LOADS)]
+  rows = []
+  for name in ("1gbe", "10gbe", "100gbe", "infiniband"):
+    cells = []
+    for workers, devices in _SIZES:
+      topology = tf_cdops.Topology.grid(workers, devices, device_type="CPU")
+      for sizes in _LOADS.values():
+        rule, = tf_cdops.explain("auto", topology, sizes, network=name).rules
+        cells.append(f"`{rule.algorithm}{f'#{rule.shards}' * (rule.shards > 1)}"
+                     f"`{', packed' * rule.pack}")
+    rows.append([f"`{name}`", *cells])
+  return text_table.markdown(columns, rows)
 
 
 class DocumentationTest(absltest.TestCase):
@@ -59,13 +80,8 @@ class DocumentationTest(absltest.TestCase):
       if algorithm.all_reduce.__module__.startswith("tf_cdops."):
         self.assertIn(f"| `{algorithm.name}` |", _README)
 
-  def test_readme_has_the_rules_of_auto(self):
-    table = []
-    for rule in auto_rules.RULES:
-      limit = f" {spec.format_bytes(rule.limit)}" if rule.limit else ""
-      table.append(f"| {rule.where} |{limit} | `{rule.algorithm}` | "
-                   f"{'yes' if rule.pack else 'no'} |")
-    self.assertIn("\n".join(table), _README)
+  def test_readme_says_what_auto_chooses_for_which_network(self):
+    self.assertIn(table_of_networks(), _README)
 
   def test_readme_shell_blocks_are_known(self):
     blocks = re.findall(r"^```sh\n(.*?)^```", _README, re.M | re.S)
@@ -73,7 +89,7 @@ class DocumentationTest(absltest.TestCase):
              for line in block.replace("\\\n", " ").splitlines()]
     commands = [line.removeprefix("python -m tf_cdops ") for line in lines
                 if line.startswith("python -m tf_cdops ")]
-    self.assertLen(commands, 4)
+    self.assertLen(commands, 6)
     for command in commands:  # Each has tests of its own; these are flags.
       with self.subTest(command):
         args = main._parsers()[0].parse_args(shlex.split(command))

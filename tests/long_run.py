@@ -18,7 +18,7 @@ from typing import Any
 from absl import app
 from absl import flags
 
-from tf_cdops.cli import isolation
+from tf_cdops.cluster import isolation
 
 if "--mode=workers" in sys.argv:
   isolation.enter_private_network()  # Before TensorFlow has any thread.

@@ -12,6 +12,7 @@ from absl.testing import parameterized
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
 _BAZEL = _ROOT / "third_party" / "bazel" / "test.sh"
 _CHROMIUM = _ROOT / "third_party" / "chromium" / "install.sh"
+_IPROUTE2 = _ROOT / "third_party" / "iproute2" / "install.sh"
 _REMEDY = (r"^Bazel must be installed for its tests, and it isn't; install it "
            r"\(Debian has bazel-bootstrap\), or leave them out: make test "
            r"BAZEL=no$")
@@ -34,7 +35,8 @@ class ScriptsTest(parameterized.TestCase):
 
   def run_script(self, script, *args):
     return subprocess.run(
-        ["/bin/sh", str(script), *args], env={"PATH": str(self.bin)},
+        ["/bin/sh", str(script), *args],
+        env={"PATH": str(self.bin), "SBIN": str(self.bin)},
         capture_output=True, text=True, timeout=60, check=False)
 
   @parameterized.parameters(
@@ -69,7 +71,7 @@ class ScriptsTest(parameterized.TestCase):
                      [expected])
     self.assertEndsWith(line, " //...")
 
-  @parameterized.parameters(_BAZEL, _CHROMIUM)
+  @parameterized.parameters(_BAZEL, _CHROMIUM, _IPROUTE2)
   def test_installs_as_root_alone(self, script):
     self.program("apt-get", 'echo "$*" >>"$0.log"')
     self.run_script(script, "no-such-venv")
@@ -89,11 +91,20 @@ class ScriptsTest(parameterized.TestCase):
     done = self.run_script(_CHROMIUM)
     self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""))
 
-  def test_without_chromium_it_says_so(self):
-    done = self.run_script(_CHROMIUM)
+  @parameterized.parameters((_CHROMIUM, "Chromium"), (_IPROUTE2, "iproute2"))
+  def test_without_them_it_says_so(self, script, name):
+    done = self.run_script(script)
     self.assertEqual((done.returncode, done.stdout), (0, ""))
-    self.assertRegex(done.stderr, "^Chromium is not installed and can't be: "
+    self.assertRegex(done.stderr, f"^{name} is not installed and can't be: "
                      "its tests are LEFT OUT")
+
+  def test_iproute2_that_is_there(self):
+    self.program("id", _ROOTS)
+    self.program("apt-get", "exit 1")
+    self.program("ip", "exit 0")
+    self.program("tc", "exit 0")
+    done = self.run_script(_IPROUTE2)
+    self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""))
 
 
 @absltest.skipUnless(shutil.which("make"), "make isn't installed")

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
   from tf_cdops.cli import flags
   from tf_cdops.cluster import LocalCluster
   from tf_cdops.cluster import multi_worker_strategy
+  from tf_cdops.cost import Network
   from tf_cdops.cross_device_ops import AllReduceCrossDeviceOps
   from tf_cdops.cross_device_ops import MultiWorkerAllReduce
   from tf_cdops.cross_device_ops import NcclAllReduce
@@ -34,6 +35,7 @@ __all__ = [
     "LocalCluster",
     "MultiWorkerAllReduce",
     "NcclAllReduce",
+    "Network",
     "ReductionToOneDevice",
     "Topology",
     "__version__",
@@ -55,6 +57,7 @@ _HOMES = {
     "LocalCluster": "tf_cdops.cluster",
     "MultiWorkerAllReduce": "tf_cdops.cross_device_ops",
     "NcclAllReduce": "tf_cdops.cross_device_ops",
+    "Network": "tf_cdops.cost",
     "ReductionToOneDevice": "tf_cdops.cross_device_ops",
     "Topology": "tf_cdops.base.topology",
     "all_reduce": "tf_cdops.execution.all_reducing",

@@ -3,11 +3,13 @@
 import json
 import os
 import pathlib
+import tempfile
+from typing import Any
 from unittest import mock
 
 from absl.testing import absltest
-from absl.testing import parameterized
 from tests import algorithm_plugin
+from tests import cable_support
 from tests import python_process
 
 import tf_cdops
@@ -17,9 +19,8 @@ _THEIRS = ["TF ReductionToOneDevice", "TF HierarchicalCopy(0)",
 _FLOOR = "floor: one AddN"
 
 
-def bench(*args: str, first_on_path: tuple[str, ...] = ()):
-  return python_process.run("-m", "tf_cdops", "bench", *args,
-                            first_on_path=first_on_path)
+def bench(*args: str, **kwargs: tuple[str, ...]):
+  return python_process.run("-m", "tf_cdops", "bench", *args, **kwargs)
 
 
 def rows(text: str) -> list[list[str]]:
@@ -28,20 +29,53 @@ def rows(text: str) -> list[list[str]]:
           for line in text.splitlines() if line.startswith("│")]
 
 
-class BenchTest(parameterized.TestCase):
+def check_refused(test: absltest.TestCase, outcome: Any, message: str) -> None:
+  test.assertEqual((outcome.returncode, outcome.stdout), (2, ""),
+                   outcome.stderr)
+  test.assertRegex(outcome.stderr, message)
+  test.assertNotIn("Traceback", outcome.stderr)
 
-  def setUp(self):
-    super().setUp()
-    self.folder = self.create_tempdir().full_path
 
-  def path(self, name: str) -> str:
-    return os.path.join(self.folder, name)
+def check_wrong(test: absltest.TestCase, results: list[Any]) -> None:
+  """With three replicas, an odd number, TensorFlow's trees lose one."""
+  for result in results:
+    wrong = (3 * result["num_elements"]
+             if "HierarchicalCopy" in result["contender"] else 0)
+    test.assertEqual(result["wrong"], wrong, result["contender"])
+
+
+class ThreeDevicesTest(absltest.TestCase):
+  """In one process, one after another."""
+
+  @classmethod
+  def setUpClass(cls):
+    super().setUpClass()
+    cls.folder = cls.enterClassContext(tempfile.TemporaryDirectory())
+    plugin = algorithm_plugin.install(cls.folder)
+    pathlib.Path(cls.path("spec.json")).write_text(
+        '{"all_reduce_spec": "ps", "num_packs": 1}')
+    commands = {
+        "sweep": ["--min=100", "--max=3k", "--factor=5", "--steps=3",
+                  "--specs=auto,xring#2,auto", f"--out={cls.path('out.json')}",
+                  f"--plot={cls.path('chart.png')}"],
+        "eager": ["--json", "--eager", "--sizes=2x1k,1x64k", "--dtype=float16",
+                  "--specs=ps", "--notensorflow", "--steps=2",
+                  f"--plot={cls.path('bars.svg')}"],
+        "file": ["--json", "--sizes=20x400", "--steps=1", "--notensorflow",
+                 f"--specs=ps,@{cls.path('spec.json')},sums_nothing"],
+        "nccl": ["--specs=ps:1k:nccl"],
+        "memory": ["--sizes=64x16g"],
+    }
+    cls.outcomes = dict(zip(commands, python_process.run_commands(
+        [["bench", "--devices=3", *args] for args in commands.values()],
+        first_on_path=(plugin,), extras=("matplotlib",)), strict=True))
+
+  @classmethod
+  def path(cls, name: str) -> str:
+    return os.path.join(cls.folder, name)
 
   def test_sweep(self):
-    outcome = bench("--devices=3", "--min=100", "--max=3k", "--factor=5",
-                    "--steps=3", "--specs=auto,xring#2,auto",
-                    f"--out={self.path('out.json')}",
-                    f"--plot={self.path('chart.png')}")
+    outcome = self.outcomes["sweep"]
     self.assertEqual((outcome.returncode, outcome.stderr), (0, ""))
     self.assertIn("all-reduce among 3 CPU devices, in a tf.function",
                   outcome.stdout)
@@ -55,11 +89,9 @@ class BenchTest(parameterized.TestCase):
     content = json.loads(pathlib.Path(self.path("out.json")).read_text())
     self.assertLen(content["devices"], 3)
     self.assertFalse(content["interrupted"])
+    check_wrong(self, content["results"])
     for row, result in zip(table, content["results"], strict=True):
-      # With an odd number of replicas, TensorFlow loses one.
-      wrong = (3 * result["num_elements"]
-               if "HierarchicalCopy" in row[0] else 0)
-      self.assertEqual((row[6], result["wrong"]), (f"{wrong:,}", wrong))
+      self.assertEqual(row[6], f"{result['wrong']:,}")
       self.assertEqual(result["time"]["samples"], 3)
       times = [float(cell) for cell in row[1:4]]
       self.assertEqual(times, sorted(times))
@@ -67,9 +99,7 @@ class BenchTest(parameterized.TestCase):
                           b"\x89PNG")
 
   def test_load_in_eager_code(self):
-    outcome = bench("--json", "--eager", "--devices=2", "--sizes=2x1k,1x64k",
-                    "--dtype=float16", "--specs=ps", "--notensorflow",
-                    "--steps=2", f"--plot={self.path('bars.svg')}")
+    outcome = self.outcomes["eager"]
     self.assertEqual((outcome.returncode, outcome.stderr), (0, ""))
     content = json.loads(outcome.stdout)
     self.assertTrue(content["eager"])
@@ -80,27 +110,46 @@ class BenchTest(parameterized.TestCase):
           [name, 67584, 3, "float16", 0, 0])
     self.assertIn("<svg", pathlib.Path(self.path("bars.svg")).read_text())
 
-  def test_spec_of_a_file_is_packed_as_it_says(self):
-    pathlib.Path(self.path("spec.json")).write_text(
-        '{"all_reduce_spec": "ps", "num_packs": 1}')
-    outcome = bench("--json", "--devices=2", "--sizes=20x400", "--steps=1",
-                    f"--specs=ps,@{self.path('spec.json')}", "--notensorflow")
-    self.assertEqual((outcome.returncode, outcome.stderr), (0, ""))
-    plain, packed, _ = json.loads(outcome.stdout)["results"]
-    self.assertEqual(packed["contender"], f"@{self.path('spec.json')}")
-    self.assertLess(packed["nodes"], plain["nodes"])
+  def test_spec_of_a_file_and_a_wrong_result_of_ours(self):
+    outcome, file = self.outcomes["file"], f"@{self.path('spec.json')}"
+    self.assertEqual((outcome.returncode, outcome.stderr), (1, ""))
+    results = {r["contender"]: r for r in json.loads(outcome.stdout)["results"]}
+    # A file's spec is packed as the file says.
+    self.assertLess(results[file]["nodes"], results["ps"]["nodes"])
+    # Three devices with 20 tensors of 100 elements, none of them a sum.
+    self.assertEqual(
+        {name: r["wrong"] for name, r in results.items()},
+        {"ps": 0, file: 0, "sums_nothing": 3 * 20 * 100, _FLOOR: 0})
+
+  def test_refused_before_measuring(self):
+    check_refused(
+        self, self.outcomes["nccl"],
+        r"^tf_cdops bench: `algorithm` \('nccl'\) can't run on .*: nccl needs "
+        r"GPU devices only; use 'ps'.*\n$")
+    check_refused(
+        self, self.outcomes["memory"],
+        r"`64x16g` \(1024g on each of 3 devices\) must fit in memory: that "
+        r"takes about 12288g, and \d+[gm] are available")
+
+
+class BenchTest(absltest.TestCase):
 
   def test_workers(self):
-    outcome = bench("--json", "--workers=2", "--min=1k", "--max=4k",
-                    "--specs=auto,xring", "--steps=2")
+    bandwidth = "1gbit" if cable_support.why_not() is None else None
+    cables = [f"--bandwidth={bandwidth}"] if bandwidth else []
+    # Three: with an odd number, halving and doubling has steps of its own.
+    outcome = bench("--json", "--workers=3", "--min=1k", "--max=4k",
+                    "--specs=auto,xring,rechd", "--steps=2", *cables)
     self.assertEqual((outcome.returncode, outcome.stderr), (0, ""))
     content = json.loads(outcome.stdout)
+    self.assertEqual(content["bandwidth"], bandwidth)
     self.assertEqual([name.split("/")[3] for name in content["devices"]],
-                     ["task:0", "task:1"])
+                     ["task:0", "task:1", "task:2"])
     self.assertEmpty(content["notes"])
     self.assertEqual(
-        [(r["contender"], r["wrong"]) for r in content["results"]],
-        [(name, 0) for name in ["auto", "xring", *_THEIRS]] * 2)
+        [r["contender"] for r in content["results"]],
+        ["auto", "xring", "rechd", *_THEIRS] * 2)
+    check_wrong(self, content["results"])
 
   def test_a_cluster_that_runs(self):
     with tf_cdops.LocalCluster(2, 2) as cluster:
@@ -122,30 +171,20 @@ class BenchTest(parameterized.TestCase):
             [(r["contender"], r["wrong"]) for r in content["results"]],
             [("auto", 0), ("collective", 0)])
 
-  def test_wrong_result_of_ours(self):
-    plugin = algorithm_plugin.install(self.folder)
-    outcome = bench("--json", "--devices=2", "--sizes=1k", "--steps=1",
-                    "--specs=ps,sums_nothing", "--notensorflow",
-                    first_on_path=(plugin,))
-    self.assertEqual((outcome.returncode, outcome.stderr), (1, ""))
-    self.assertEqual(
-        {r["contender"]: r["wrong"]
-         for r in json.loads(outcome.stdout)["results"]},
-        {"ps": 0, "sums_nothing": 512, _FLOOR: 0})
-
   def test_interrupt_shows_what_there_is(self):
-    plugin = algorithm_plugin.install(self.folder)
-    outcome = bench("--devices=2", "--min=1k", "--max=64k", "--factor=64",
-                    "--steps=2", "--specs=ps,is_interrupted",
-                    "--notensorflow", f"--out={self.path('out.json')}",
-                    first_on_path=(plugin,))
+    folder = self.create_tempdir().full_path
+    plugin, out = algorithm_plugin.install(folder), f"{folder}/out.json"
+    outcome = bench("--min=1k", "--max=64k", "--factor=64", "--steps=2",
+                    "--specs=ps,is_interrupted", "--notensorflow",
+                    f"--out={out}", first_on_path=(plugin,))
     self.assertEqual(outcome.returncode, 130)
     self.assertEqual(outcome.stderr,
                      "Interrupted: this is what there was so far.\n")
     self.assertEqual([row[0] for row in rows(outcome.stdout)],
                      ["1k: 256 float32", "ps", "is_interrupted", _FLOOR])
-    content = json.loads(pathlib.Path(self.path("out.json")).read_text())
+    content = json.loads(pathlib.Path(out).read_text())
     self.assertTrue(content["interrupted"])
+    self.assertLen(content["devices"], 4)  # The default, without GPUs.
 
   def test_help_teaches(self):
     outcome = bench("--help")
@@ -156,73 +195,66 @@ class BenchTest(parameterized.TestCase):
       self.assertIn(words, text)
 
 
-class BadInputTest(parameterized.TestCase):
+class BadInputTest(absltest.TestCase):
 
-  def check(self, args, message, **kwargs):
-    outcome = bench(*args, **kwargs)
-    self.assertEqual((outcome.returncode, outcome.stdout), (2, ""),
-                     outcome.stderr)
-    self.assertRegex(outcome.stderr, message)
-    self.assertNotIn("Traceback", outcome.stderr)
-
-  @parameterized.parameters(
-      (["--devices=65"], r"`--devices` \(65\) must be from 1 to 64"),
-      (["--devices=0"], r"`--devices` \(0\) must be from 1 to 64"),
-      (["--workers=-1"], r"`--workers` \(-1\) must be from 0 to 64"),
-      (["--workers=8", "--devices=9"],
-       r"`--workers` \(8\) with `--devices` \(9\) must be at most 64 devices"),
-      (["--workers=2", "--device_type=GPU"],
-       r"`--device_type` \(GPU\) must be CPU with --workers"),
-      (["--device_type=TPU"], "argument --device_type: invalid choice"),
-      (["--min=2k", "--max=1k"],
-       r"`--min` \(2k\) must be at least 4, a float32, and at most `--max` "
-       r"\(1k\)"),
-      (["--min=1", "--max=1k"], r"`--min` \(1\) must be at least 4, a float32"),
-      (["--max=1q"], r"`--max` \('1q'\) must be a number of bytes"),
-      (["--factor=1"], r"`--factor` \(1\) must be a whole number of at least "),
-      (["--factor=x"], r"`--factor` \('x'\) must be a whole number of at "),
-      (["--sizes=4x1k", "--max=1m"], r"`--max` \(1m\) must be left out where "
-       "sizes or a model are given"),
-      (["--steps=0"], r"`--steps` \(0\) must be a whole number of at least 1"),
-      (["--specs=ps,xrng"], r"\('xrng'\) must be .* Did you mean 'xring'"),
-      (["--specs=ps:1k"], r"`--specs` \('ps:1k'\) must end with an algorithm"),
-      (["--specs=", "--notensorflow"],
-       r"`--specs` \(''\) must name something to measure"),
-      (["--eager", "--workers=2"], "`--eager` measures the devices of this "
-       "process; leave out --workers"),
-      (["--eager", "--cluster=a:1"], "`--eager` measures the devices of this "
-       "process; leave out --cluster"),
-      (["--cluster=a:1,b:2", "--workers=2"], r"`--workers` \(2\) must be left "
-       "out with --cluster: it starts workers, and those of the cluster run"),
-      (["--cluster=TF_CONFIG"], r"`--cluster` \(TF_CONFIG\) must have that "
-       "variable, which isn't set; set it, or give addresses"),
-      (["--cluster="], r"`--cluster` \(''\) must be addresses, such as"),
-      (["--out=/no/such/folder/x"], r"`--out` \('/no/such/folder/x'\) must be "
-       "in a folder that is there"),
-      (["--plot=/"], r"`--plot` \('/'\) must name a file"),
-      (["--plot=chart.txt"],
-       r"`--plot` \('chart.txt'\) must end with \.pdf, \.png, \.svg"))
-  def test_before_tensorflow_is_loaded(self, args, message):
-    self.check(args, message)
-
-  @parameterized.parameters(
-      (["--specs=ps:1k:nccl", "--devices=2"],
-       r"^tf_cdops bench: `algorithm` \('nccl'\) can't run on .*: nccl needs "
-       r"GPU devices only; use 'ps'.*\n$"),
-      (["--sizes=64x16g"], r"`64x16g` \(1024g on each of 4 devices\) must fit "
-       r"in memory: that takes about 16384g, and \d+[gm] are available"))
-  def test_before_measuring(self, args, message):
-    self.check(args, message)
+  def test_before_tensorflow_is_loaded(self):
+    cases = [
+        (["--devices=65"], r"`--devices` \(65\) must be from 1 to 64"),
+        (["--devices=0"], r"`--devices` \(0\) must be from 1 to 64"),
+        (["--workers=-1"], r"`--workers` \(-1\) must be from 0 to 64"),
+        (["--workers=8", "--devices=9"],
+         r"`--workers` \(8\) with `--devices` \(9\) must be at most 64 "
+         "devices"),
+        (["--workers=2", "--device_type=GPU"],
+         r"`--device_type` \(GPU\) must be CPU with --workers"),
+        (["--device_type=TPU"], "argument --device_type: invalid choice"),
+        (["--min=2k", "--max=1k"],
+         r"`--min` \(2k\) must be at least 4, a float32, and at most `--max` "
+         r"\(1k\)"),
+        (["--min=1", "--max=1k"],
+         r"`--min` \(1\) must be at least 4, a float32"),
+        (["--max=1q"], r"`--max` \('1q'\) must be a number of bytes"),
+        (["--factor=1"],
+         r"`--factor` \(1\) must be a whole number of at least "),
+        (["--factor=x"], r"`--factor` \('x'\) must be a whole number of at "),
+        (["--sizes=4x1k", "--max=1m"], r"`--max` \(1m\) must be left out where "
+         "sizes or a model are given"),
+        (["--steps=0"],
+         r"`--steps` \(0\) must be a whole number of at least 1"),
+        (["--specs=ps,xrng"], r"\('xrng'\) must be .* Did you mean 'xring'"),
+        (["--specs=ps:1k"],
+         r"`--specs` \('ps:1k'\) must end with an algorithm"),
+        (["--specs=", "--notensorflow"],
+         r"`--specs` \(''\) must name something to measure"),
+        (["--eager", "--workers=2"], "`--eager` measures the devices of this "
+         "process; leave out --workers"),
+        (["--eager", "--cluster=a:1"], "`--eager` measures the devices of this "
+         "process; leave out --cluster"),
+        (["--cluster=a:1,b:2", "--workers=2"], r"`--workers` \(2\) must be "
+         "left out with --cluster: it starts workers, and those of "),
+        (["--cluster=a:1", "--bandwidth=1gbit"],
+         r"`--bandwidth` \(1gbit\) must come with --workers, whose"),
+        (["--cluster=TF_CONFIG"], r"`--cluster` \(TF_CONFIG\) must have that "
+         "variable, which isn't set; set it, or give addresses"),
+        (["--cluster="], r"`--cluster` \(''\) must be addresses, such as"),
+        (["--out=/no/such/folder/x"],
+         r"`--out` \('/no/such/folder/x'\) must be in a folder that is there"),
+        (["--plot=/"], r"`--plot` \('/'\) must name a file"),
+        (["--plot=chart.txt"],
+         r"`--plot` \('chart.txt'\) must end with \.pdf, \.png, \.svg"),
+    ]
+    outcomes = python_process.run_commands(
+        [["bench", *args] for args, _ in cases], extras=("matplotlib",))
+    for (args, message), outcome in zip(cases, outcomes, strict=True):
+      with self.subTest(args=args):
+        check_refused(self, outcome, message)
+        self.assertFalse(outcome.loaded_tensorflow)
 
   def test_without_matplotlib(self):
-    blocker = pathlib.Path(self.create_tempdir().full_path)
-    (blocker / "matplotlib.py").write_text(
-        "raise ModuleNotFoundError(\"No module named 'matplotlib'\")")
-    self.check(
-        ["--plot=chart.png"],
+    check_refused(
+        self, bench("--plot=chart.png"),
         r"^tf_cdops bench: `--plot` \('chart.png'\) needs matplotlib; install "
-        r"it with `pip install 'tf-cdops\[plot\]'`\.\n$",
-        first_on_path=(str(blocker),))
+        r"it with `pip install 'tf-cdops\[plot\]'`\.\n$")
 
 
 if __name__ == "__main__":

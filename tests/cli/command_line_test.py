@@ -1,5 +1,7 @@
 """Tests of what all commands of `python -m tf_cdops` have in common."""
 
+import contextlib
+import io
 import subprocess
 import sys
 from unittest import mock
@@ -33,12 +35,38 @@ class CommandLineTest(parameterized.TestCase):
   def test_every_command_teaches(self):
     _, parsers = main._parsers()
     self.assertSameElements(parsers, [
-        "algorithms", "bench", "demo", "doctor", "explain", "tune", "worker"])
+        "algorithms", "bench", "demo", "doctor", "explain", "launch", "tune",
+        "worker"])
     for name, parser in parsers.items():
       with self.subTest(name):
         text = parser.format_help()
         self.assertIn(parser.description.strip(), text)
         self.assertContainsInOrder(["--debug", "--json"], text)
+
+  @parameterized.product(
+      command=("bench", "demo", "doctor", "tune", "launch --client x.py"),
+      flags=(("--bandwidth=1gbit", r"\(1gbit\) must come with --workers, .*; "
+              r"give --workers=4, say, or leave it out\."),
+             ("--bandwidth=fast", r"\('fast'\) must be a positive number with "
+              r"a unit, .*")))
+  def test_wrong_bandwidths(self, command, flags):
+    name, *rest = command.split()
+    stderr = io.StringIO()
+    with contextlib.redirect_stderr(stderr):
+      self.assertEqual(main.main([name, flags[0], *rest]), 2)
+    self.assertRegex(stderr.getvalue(),
+                     rf"^tf_cdops {name}: `--bandwidth` {flags[1]}\n$")
+
+  @parameterized.parameters(
+      (["x.py"], r"`PROGRAM` \(x\.py\) must run as a client; give --client"),
+      (["--client", "no/such.py"], r"`PROGRAM` \(no/such\.py\) must be a file"),
+      (["--workers=65", "--client", "x.py"], r"`--workers` \(65\) must be"),
+      (["--devices=0", "--client", "x.py"], r"`--devices` \(0\) must be"))
+  def test_wrong_launches(self, args, regex):
+    stderr = io.StringIO()
+    with contextlib.redirect_stderr(stderr):
+      self.assertEqual(main.main(["launch", *args]), 2)
+    self.assertRegex(stderr.getvalue(), f"^tf_cdops launch: {regex}")
 
   def test_output_that_cannot_show_a_letter(self):
     done = python_process.run("-c", (

@@ -53,7 +53,7 @@ class DoctorTest(parameterized.TestCase):
   def test_faults_are_found_and_outlived(self):
     plugin = algorithm_plugin.install(self.create_tempdir().full_path)
     outcome = doctor("--json", "--devices=2", "--device_type=CPU",
-                     "--limit=15", first_on_path=(plugin,))
+                     "--limit=8", first_on_path=(plugin,))
     self.assertEqual((outcome.returncode, outcome.stderr), (1, ""))
     content = json.loads(outcome.stdout)
     self.assertFalse(content["ok"])
@@ -61,7 +61,7 @@ class DoctorTest(parameterized.TestCase):
     trials = {trial["name"]: (trial["outcome"], trial["detail"])
               for trial in content["trials"]}
     self.assertCountEqual(trials, [t["name"] for t in content["trials"]])
-    self.assertEqual(trials["hangs"], ("HUNG", "no end after 15 s"))
+    self.assertEqual(trials["hangs"], ("HUNG", "no end after 8 s"))
     self.assertEqual(trials["crashes"],
                      ("FAILED", "the process ended with code 77; it said: "
                       "nothing"))

@@ -35,18 +35,18 @@ class ExplainTest(parameterized.TestCase):
     self.assertRegex(done.stdout, r"(?m)^xring +1 +500 +500 +500 KiB +14 ")
 
   def test_the_devices_that_are_here(self):
-    done = run("--device_type=CPU", "--workers=2", "--sizes=1k")
-    self.assertEqual((done.returncode, done.stderr), (0, ""))
-    self.assertRegex(done.stdout, r"(?m)^devices +2 workers with 1 CPU each")
-
-  def assumed(self, *args):
-    """Returns what is said to be assumed, by flag; as text has it too."""
-    data = json.loads(run("--json", *args).stdout)
-    text = " ".join(run(*args).stdout.split())
-    for one in data["assumed"]:
-      self.assertIn(f"{one['value']}: {one['why']} ({one['change']})", text)
-    self.assertEqual("assumed" in text, bool(data["assumed"]))
-    return {one["what"]: one["value"] for one in data["assumed"]}
+    several, alone, given = python_process.run_commands([
+        ["explain", "--device_type=CPU", "--workers=2", "--sizes=1k"],
+        ["explain", "--device_type=CPU"],
+        ["explain", "--devices=2", "--sizes=4"]])
+    for done in (several, alone, given):
+      self.assertEqual((done.returncode, done.stderr), (0, ""))
+    self.assertRegex(several.stdout, r"(?m)^devices +2 workers with 1 CPU each")
+    self.assertIn("One device alone has nothing to send.\n"
+                  "Try --devices=4 --workers=2", alone.stdout)
+    self.assertIn("The tensors are made up (500x1k,4x16m); give", alone.stdout)
+    self.assertNotIn("made up", given.stdout)
+    self.assertNotIn("Try --devices", given.stdout)
 
   def test_devices_and_links_that_nobody_gave(self):
     done = run("--devices=4")
@@ -57,23 +57,36 @@ class ExplainTest(parameterized.TestCase):
         "GPUs commonly have (change with --inside)",
         " ".join(done.stdout.split()))
 
-  @parameterized.parameters(
-      (["--devices=2", "--workers=2"],
-       {"device_type": "GPUs", "inside": "nvlink inside workers",
-        "across": "100gbe across workers"}),
-      (["--device_type=CPU"],
-       {"devices": "1 CPU a worker", "inside": "memory inside workers"}),
-      (["--devices=2", "--device_type=CPU", "--latency=1us"],
-       {"inside": "memory inside workers but for --latency"}),
-      (["--devices=2", "--workers=2", "--device_type=GPU", "--inside=pcie",
-        "--bandwidth=1GB/s"],
-       {"across": "100gbe across workers but for --bandwidth"}),
-      (["--devices=2", "--device_type=GPU", "--latency=1us",
-        "--bandwidth=1GB/s"], {}),
-      (["--devices=2", "--workers=2", "--device_type=GPU", "--inside=pcie",
-        "--across=10gbe"], {}))
-  def test_assumed(self, args, expected):
-    self.assertEqual(self.assumed("--sizes=4", *args), expected)
+  def test_assumed(self):
+    """By flag; and text has the same as JSON."""
+    cases = [
+        (["--devices=2", "--workers=2"],
+         {"device_type": "GPUs", "inside": "nvlink inside workers",
+          "across": "100gbe across workers"}),
+        (["--device_type=CPU"],
+         {"devices": "1 CPU a worker", "inside": "memory inside workers"}),
+        (["--devices=2", "--device_type=CPU", "--latency=1us"],
+         {"inside": "memory inside workers but for --latency"}),
+        (["--devices=2", "--workers=2", "--device_type=GPU", "--inside=pcie",
+          "--bandwidth=1GB/s"],
+         {"across": "100gbe across workers but for --bandwidth"}),
+        (["--devices=2", "--device_type=GPU", "--latency=1us",
+          "--bandwidth=1GB/s"], {}),
+        (["--devices=2", "--workers=2", "--device_type=GPU", "--inside=pcie",
+          "--across=10gbe"], {}),
+    ]
+    outcomes = iter(python_process.run_commands(
+        [["explain", "--sizes=4", *args, *output] for args, _ in cases
+         for output in ([], ["--json"])]))
+    for args, expected in cases:
+      with self.subTest(args=args):
+        text = " ".join(next(outcomes).stdout.split())
+        assumed = json.loads(next(outcomes).stdout)["assumed"]
+        for one in assumed:
+          self.assertIn(f"{one['value']}: {one['why']} ({one['change']})", text)
+        self.assertEqual("assumed" in text, bool(assumed))
+        self.assertEqual({one["what"]: one["value"] for one in assumed},
+                         expected)
 
   def test_a_model(self):
     done = run("--devices=2", "--model=MobileNetV2", "--json")
@@ -120,7 +133,8 @@ class ExplainTest(parameterized.TestCase):
             f"--network=@{path}"]
     data = json.loads(run("--json", *args).stdout)
     self.assertEqual(
-        {which: link["name"] for which, link in data["network"].items()},
+        {which: data["network"][which]["name"]
+         for which in ("inside", "across")},
         {"inside": "nvlink", "across": "measured across"})
     self.assertEqual(data["network"]["across"]["message_seconds"], 6e-5)
     self.assertEqual([one["what"] for one in data["assumed"]], ["inside"])
@@ -147,16 +161,6 @@ class ExplainTest(parameterized.TestCase):
   def test_a_bucket_is_shown(self):
     done = run("--devices=2", "--all_reduce_spec=ps", "--sizes=4", "--bucket=0")
     self.assertIn("The steps of bucket 0:\n\nps on 2 devices", done.stdout)
-
-  def test_made_up_tensors_and_lone_devices(self):
-    done = run("--device_type=CPU")
-    self.assertEqual((done.returncode, done.stderr), (0, ""))
-    self.assertIn("One device alone has nothing to send.\n"
-                  "Try --devices=4 --workers=2", done.stdout)
-    self.assertIn("The tensors are made up (500x1k,4x16m); give", done.stdout)
-    done = run("--devices=2", "--sizes=4")
-    self.assertNotIn("made up", done.stdout)
-    self.assertNotIn("Try --devices", done.stdout)
 
   def test_columns(self):
     done = run("--devices=4", "--workers=2", "--schedule", columns="60")
@@ -196,6 +200,7 @@ class WrongUsageTest(parameterized.TestCase):
        "JSON file"),
       (["--latency=0s"], r"`--latency` \('0s'\) must be a positive"),
       (["--bandwidth=1mph"], r"`--bandwidth` \('1mph'\) must be a positive"),
+      (["--bandwidth=9mbps"], r"`--bandwidth` \('9mbps'\) .* as 500mbit or"),
       (["--inside=nvlnk"], r"`--inside` \('nvlnk'\).*Did you mean 'nvlink'"),
       (["--across=x"], r"`--across` \('x'\) must be one of nvlink"),
       (["--sizes=2x4", "--bucket=2", "--all_reduce_spec=ps"],
@@ -245,8 +250,9 @@ class WrongUsageTest(parameterized.TestCase):
 class ScheduleTest(parameterized.TestCase):
 
   def of(self, name, *sizes, shards=1, turn=0, kind="GPU"):
-    return schedule.for_bucket(planner.Bucket((0,), name, shards, turn, 4),
-                       workers_of(*sizes, kind=kind))
+    return schedule.for_bucket(
+        planner.Bucket((0,), name, shards, turn, 4),
+        workers_of(*sizes, kind=kind))
 
   @parameterized.parameters(
       "xring", "rechd", "ps", "pscpu", "hierarchical_copy", "nccl/xring",

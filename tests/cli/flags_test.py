@@ -1,4 +1,4 @@
-"""Tests of the flags, and of the example that is configured by them."""
+"""Tests of the flags."""
 
 import json
 from typing import Any
@@ -6,7 +6,6 @@ from typing import Any
 from absl import flags
 from absl.testing import absltest
 from absl.testing import parameterized
-from tests import python_process
 from tests import virtual_devices
 
 import tensorflow as tf
@@ -229,42 +228,6 @@ class CrossDeviceOpsFromFlagsTest(parameterized.TestCase):
     values.num_packs = -3
     with self.assertRaisesRegex(ValueError, rf"`num_packs` \(-3\) {WHOLE} 0"):
       tf_cdops.flags.cross_device_ops_from_flags(values)
-
-
-class ExampleTest(parameterized.TestCase):
-
-  def run_example(self, *args: str) -> Any:
-    return python_process.run(
-        str(python_process.ROOT / "examples" / "train_with_flags.py"), *args)
-
-  @parameterized.parameters(
-      (("--all_reduce_spec=xring:64k:ps", "--num_packs=2", "--devices=3"),
-       "MultiWorkerAllReduce(all_reduce_spec='xring:64k:ps', num_packs=2, ", 3),
-      (("--cross_device_ops=nccl",), "NcclAllReduce(num_packs=1, ", 4))
-  def test_trains(self, args, ops, replicas):
-    outcome = self.run_example("--steps=40", *args)
-    self.assertEqual(outcome.returncode, 0, outcome.stderr)
-    first, *rest = outcome.stdout.splitlines()
-    self.assertStartsWith(first, f"cross-device ops: {ops}")
-    self.assertEqual(rest[0], f"replicas: {replicas}")
-    # What it printed is what the data were made from.
-    self.assertEqual(rest[-1], "weights: [2.0, -1.0, 0.5], bias: 3.0")
-
-  @parameterized.parameters(
-      (("--all_reduce_spec=xrng",),
-       r"^FATAL Flags parsing error: flag --all_reduce_spec=xrng: .*"
-       r"Did you mean 'xring'\?$"),
-      (("--cross_device_ops=nccl", "--all_reduce_spec=ps"),
-       r"^`--all_reduce_spec` \(ps\) has no meaning with"))
-  def test_says_what_is_wrong(self, args, message):
-    outcome = self.run_example(*args)
-    self.assertEqual(outcome.returncode, 1, outcome.stderr)
-    self.assertEmpty(outcome.stdout)
-    said = [line for line in outcome.stderr.splitlines()
-            if "must be one of" in line or "has no meaning" in line]
-    self.assertLen(said, 1, outcome.stderr)
-    self.assertRegex(said[0], message)
-    self.assertNotIn("Traceback", outcome.stderr)
 
 
 if __name__ == "__main__":

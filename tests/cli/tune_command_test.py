@@ -28,10 +28,12 @@ from tf_cdops.planning import planner
 from tf_cdops.planning import spec
 
 _LEAST = "must be a time such as 90, 90s or 2m, of at least 5s"
-
-
-def tune(*args: str):
-  return python_process.run("-m", "tf_cdops", "tune", *args)
+# What is measured is told as text, and again as JSON.
+_MEASURED_ONCE = """\
+import functools
+from tf_cdops.cli import tune
+tune._tune = functools.cache(tune._tune)
+"""
 
 
 class InterruptedTest(absltest.TestCase):
@@ -48,7 +50,7 @@ class InterruptedTest(absltest.TestCase):
                      "^Interrupted: nothing was run against auto, and no file")
 
 
-class TuneTest(parameterized.TestCase):
+class TuneTest(absltest.TestCase):
 
   def setUp(self):
     super().setUp()
@@ -58,11 +60,15 @@ class TuneTest(parameterized.TestCase):
     return json.loads(pathlib.Path(self.out).read_text())
 
   def test_writes_what_the_flags_read(self):
-    outcome = tune("--devices=3", "--sizes=6x1k,2x1m", "--budget=5s",
-                   f"--out={self.out}")
-    self.assertEqual((outcome.returncode, outcome.stderr), (0, ""))
-    self.assertIn("6x1k,2x1m on 3 CPU devices", outcome.stdout)
+    told = ["tune", "--devices=3", "--sizes=6x1k,2x1m", "--budget=5s"]
+    text, as_json = python_process.run_commands(
+        [[*told, f"--out={self.out}"],
+         [*told, f"--out={self.out}.again", "--json"]], before=_MEASURED_ONCE)
+    for outcome in (text, as_json):
+      self.assertEqual((outcome.returncode, outcome.stderr), (0, ""))
+    self.assertIn("6x1k,2x1m on 3 CPU devices", text.stdout)
     content = self.read()
+    self.assertEqual(json.loads(as_json.stdout), content)
     self.assertEqual((content["version"], content["tf_cdops"]),
                      (spec.FILE_VERSION, tf_cdops.__version__))
     self.assertLen(content["devices"], 3)
@@ -71,7 +77,7 @@ class TuneTest(parameterized.TestCase):
     values(["train.py", f"--all_reduce_spec=@{self.out}"])
     self.assertEqual(str(values.all_reduce_spec), content["all_reduce_spec"])
     self.check_measurements(content)
-    self.check_advice(content, outcome.stdout)
+    self.check_advice(content, text.stdout)
     self.check_plan(content)
 
   def check_measurements(self, content):
@@ -109,30 +115,27 @@ class TuneTest(parameterized.TestCase):
     if race and race["verdict"]["better"]:
       self.assertEqual(arguments.items() - content["composed"].items(), set())
 
-  def test_json(self):
-    outcome = tune("--json", "--devices=4", "--sizes=40x1k,2x64k",
-                   "--budget=5", f"--out={self.out}")
-    self.assertEqual((outcome.returncode, outcome.stderr), (0, ""))
-    content = self.read()
-    self.assertEqual(json.loads(outcome.stdout), content)
-    self.check_plan(content)
-
-  @parameterized.parameters(
-      (["--budget=4s"], rf"`--budget` \('4s'\) {_LEAST}"),
-      (["--budget=0.05m"], rf"`--budget` \('0.05m'\) {_LEAST}"),
-      (["--budget=fast"], rf"`--budget` \('fast'\) {_LEAST}"),
-      (["--budget=-60s"], rf"`--budget` \('-60s'\) {_LEAST}"),
-      (["--budget="], rf"`--budget` \(''\) {_LEAST}"),
-      (["--devices=65"], r"`--devices` \(65\) must be from 1 to 64"),
-      (["--out=/no/such/folder/x"], r"`--out` \('/no/such/folder/x'\) must be "
-       "in a folder that is there"))
-  def test_bad_input(self, args, message):
-    outcome = tune(*args)
-    self.assertEqual((outcome.returncode, outcome.stdout), (2, ""))
-    self.assertRegex(outcome.stderr, rf"^tf_cdops tune: {message}.*\n$")
+  def test_bad_input(self):
+    cases = [
+        (["--budget=4s"], rf"`--budget` \('4s'\) {_LEAST}"),
+        (["--budget=0.05m"], rf"`--budget` \('0.05m'\) {_LEAST}"),
+        (["--budget=fast"], rf"`--budget` \('fast'\) {_LEAST}"),
+        (["--budget=-60s"], rf"`--budget` \('-60s'\) {_LEAST}"),
+        (["--budget="], rf"`--budget` \(''\) {_LEAST}"),
+        (["--devices=65"], r"`--devices` \(65\) must be from 1 to 64"),
+        (["--out=/no/such/folder/x"],
+         r"`--out` \('/no/such/folder/x'\) must be in a folder that is there"),
+    ]
+    outcomes = python_process.run_commands(
+        [["tune", *args] for args, _ in cases])
+    for (args, message), outcome in zip(cases, outcomes, strict=True):
+      with self.subTest(args=args):
+        self.assertEqual((outcome.returncode, outcome.stdout), (2, ""))
+        self.assertRegex(outcome.stderr, rf"^tf_cdops tune: {message}.*\n$")
 
   def test_one_device_has_nothing_to_tune(self):
-    outcome = tune("--devices=1", f"--out={self.out}")
+    outcome = python_process.run("-m", "tf_cdops", "tune", "--devices=1",
+                                 f"--out={self.out}")
     self.assertEqual((outcome.returncode, outcome.stdout), (2, ""))
     self.assertRegex(outcome.stderr, r"`--devices` \(1\) must be at least 2")
     self.assertFalse(os.path.exists(self.out))

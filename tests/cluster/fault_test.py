@@ -5,7 +5,6 @@ import json
 import os
 import re
 import signal
-from concurrent import futures
 
 from absl.testing import absltest
 from tests import python_process
@@ -151,10 +150,10 @@ _SCRIPT = """\
       strategy = model = None  # Their variables went with the worker.
       strategy = tf_cdops.multi_worker_strategy(cluster)
       count, step = counter(strategy)
-      dog = cluster_lib.StepWatchdog(cluster, limit=5.0)
-      for _ in range(2):
-        with dog:
-          step()
+      step()  # Traced, and quick from now on.
+      dog = cluster_lib.StepWatchdog(cluster, limit=3.0)
+      with dog:
+        step()
       tell(fault="restarted", count=float(count.numpy()))
 
       tell(stopped=cluster.pid(1))
@@ -233,13 +232,13 @@ class FaultTest(absltest.TestCase):
     self.assertNotIn("not reached", self.faults)
     address = re.escape(self.lines[0]["addresses"][1])
     self.assertRegex(
-        self.outcome.stderr, "tf_cdops: a step has not ended after 5 s: "
+        self.outcome.stderr, "tf_cdops: a step has not ended after 3 s: "
         f"/job:worker/task:1 at {address} does not answer. Ending the program")
 
 
 _RESTARTED = """\
     import json, os, signal, weakref
-    from tf_cdops.cli import isolation
+    from tf_cdops.cluster import isolation
     isolation.enter_private_network()  # Before TensorFlow has any thread.
     import tensorflow as tf
     import tf_cdops
@@ -304,25 +303,6 @@ class RestartTest(absltest.TestCase):
         self.assertRegex(
             said, r"(?s)^ClusterError: .*/job:worker/task:1 was started again "
             r"and /job:worker/task:0 wasn't: .*Start all workers again, or")
-
-
-class RecoverTest(absltest.TestCase):
-
-  def test_same_weights_with_and_without_a_loss(self):
-    example = str(python_process.ROOT / "examples" / "recover.py")
-    with futures.ThreadPoolExecutor() as pool:
-      lost, calm = pool.map(
-          lambda epoch: python_process.run(
-              example, "--epochs=2", f"--lose_in_epoch={epoch}"), (1, -1))
-    for outcome in (lost, calm):
-      # TensorFlow 2.16 logs the lost connection, whatever its log level.
-      self.assertEqual(outcome.returncode, 0, outcome.stderr)
-      self.assertNotIn("Traceback", outcome.stderr)
-    *story, weights = lost.stdout.splitlines()
-    self.assertEqual(story[0], "worker 1 is killed")
-    self.assertRegex(story[1], r"^epoch 1 failed: \w+Error$")
-    self.assertRegex(weights, r"^weights:( -?\d+\.\d{6}){21}$")
-    self.assertEqual(calm.stdout.splitlines(), [weights])
 
 
 if __name__ == "__main__":

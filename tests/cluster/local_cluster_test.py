@@ -14,14 +14,14 @@ import socket
 import subprocess
 import sys
 import textwrap
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent import futures
 from unittest import mock
 
 from absl.testing import absltest
 from absl.testing import parameterized
 from tests import python_process
+from tests import stand_in_worker
 
 import tf_cdops
 from tf_cdops.base import errors
@@ -30,32 +30,9 @@ from tf_cdops.cluster import local
 from tf_cdops.cluster import probing
 
 _BOUND = 30.0  # Seconds; what is waited for takes a few on a busy machine.
-
-# Answers as a TensorFlow server does, and ends with its standard input.
-_STAND_IN = f"#!{sys.executable} -S" """
-import os, socket, sys, threading
-flags = dict(a.lstrip("-").split("=", 1) for a in sys.argv if "=" in a)
-address = flags["cluster"].split(",")[int(flags["task"])].split(":")
-def end():
-  sys.stdin.read()
-  os._exit(0)
-threading.Thread(target=end, daemon=True).start()
-listening = socket.create_server((address[0], int(address[1])))
-while True:
-  connection, _ = listening.accept()
-  connection.recv(100)
-  connection.sendall(bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]))
-  connection.close()
-"""
-
-
-def alive(pid: int) -> bool:
-  """Whether a process runs; one that only waits to be reaped doesn't."""
-  try:
-    status = pathlib.Path(f"/proc/{pid}/stat").read_text()
-  except (FileNotFoundError, ProcessLookupError):
-    return False
-  return status.rpartition(")")[2].split()[0] not in "ZX"
+_STAND_IN = stand_in_worker.PROGRAM
+alive = stand_in_worker.alive
+wait_until = stand_in_worker.wait_until
 
 
 def listened_on(address: str) -> bool:
@@ -64,18 +41,9 @@ def listened_on(address: str) -> bool:
     return probe.connect_ex((host, port)) == 0
 
 
-def wait_until(condition: Callable[[], bool]) -> bool:
-  """Polls, since nobody tells of the end of another's child."""
-  deadline = time.monotonic() + _BOUND
-  while not condition():
-    if time.monotonic() > deadline:
-      return False
-    time.sleep(0.05)
-  return True
-
-
 def environment(**more: str) -> dict[str, str]:
-  path = [str(python_process.ROOT), *filter(None, sys.path)]
+  path = [python_process.without_extras(), str(python_process.ROOT),
+          *filter(None, sys.path)]
   kept = {k: v for k, v in os.environ.items() if k != "TF_CONFIG"}
   return kept | {"PYTHONPATH": os.pathsep.join(path)} | more
 
@@ -94,6 +62,12 @@ def started(*args: str, **env: str) -> Iterator["subprocess.Popen[str]"]:
 
 
 class _TestCase(parameterized.TestCase):
+
+  def setUp(self):
+    super().setUp()
+    # Worker processes get this process's path.
+    self.enter_context(mock.patch.object(
+        sys, "path", [python_process.without_extras(), *sys.path]))
 
   def assert_gone(self, pids, cluster):
     for pid in pids:
@@ -143,7 +117,7 @@ class LocalClusterTest(_TestCase):
       cluster.as_dict()
 
   def test_starts_and_stops_side_by_side(self):
-    # Three at a time, twice; what starts more often, below, is a stand-in.
+    # Two at a time; what starts more often, below, is a stand-in.
     def start_and_stop(_):
       with tf_cdops.LocalCluster(1, timeout=120) as cluster:
         described, pid = cluster.as_dict(), cluster.pid(0)
@@ -152,11 +126,12 @@ class LocalClusterTest(_TestCase):
       self.assert_gone([pid], described)
       return pid
 
-    with futures.ThreadPoolExecutor(3) as pool:
-      self.assertLen(set(pool.map(start_and_stop, range(6))), 6)
+    with futures.ThreadPoolExecutor(2) as pool:
+      self.assertLen(set(pool.map(start_and_stop, range(2))), 2)
 
   def test_a_taken_port_is_replaced(self):
-    with socket.create_server(("0.0.0.0", 0)) as taken:
+    with socket.socket() as taken:
+      taken.bind(("0.0.0.0", 0))
       ports = [[taken.getsockname()[1]], local._free_ports(1)]
       with (mock.patch.object(local, "_free_ports", side_effect=ports),
             tf_cdops.LocalCluster(1) as cluster):
@@ -169,7 +144,6 @@ class LocalClusterTest(_TestCase):
         import sys
         sys.modules["tensorflow"] = None
         """))
-    # Worker processes get this process's path.
     with (mock.patch.object(sys, "path", [str(blocker), *sys.path]),
           self.assertRaisesRegex(
               errors.ClusterError,
@@ -330,7 +304,7 @@ class WarningTest(_TestCase):
 
   _SCRIPT = """\
       import sys
-      from tf_cdops.cli import isolation
+      from tf_cdops.cluster import isolation
       private = {private} and isolation.enter_private_network()
       import tf_cdops
       from tf_cdops.cluster import interfaces
@@ -462,7 +436,7 @@ class IsolationTest(absltest.TestCase):
     outcome = python_process.run_script("""\
         import json, os, socket
         before = os.geteuid()
-        from tf_cdops.cli import isolation
+        from tf_cdops.cluster import isolation
         entered = isolation.enter_private_network()
         with socket.create_server(("127.0.0.1", 0)) as listening:
           with socket.create_connection(listening.getsockname(), timeout=10):

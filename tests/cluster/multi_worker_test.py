@@ -4,6 +4,7 @@ Connecting changes TensorFlow for the rest of a process, so each script here
 has its own, and checks many things in it.
 """
 
+import functools
 import json
 import re
 from concurrent import futures
@@ -13,8 +14,6 @@ from absl.testing import absltest
 from tests import python_process
 
 import numpy as np
-
-from tf_cdops.cluster import interfaces
 
 # It logs this, whatever its log level, when it lets go of what a worker has let
 # go of already.
@@ -28,7 +27,7 @@ _CLOSE = {"rtol": 1e-4, "atol": 1e-6}
 
 _COMMON = """\
     import json
-    from tf_cdops.cli import isolation
+    from tf_cdops.cluster import isolation
     isolation.enter_private_network()  # Before TensorFlow has any thread.
     import numpy as np
     import tensorflow as tf
@@ -89,6 +88,8 @@ _TRAINING = """
     """
 
 _FOUR_REPLICAS = _COMMON + _TRAINING + """
+    import os, tempfile
+
     tf.config.set_logical_device_configuration(
         tf.config.list_physical_devices("CPU")[0],
         [tf.config.LogicalDeviceConfiguration()] * 4)
@@ -105,7 +106,7 @@ _FOUR_REPLICAS = _COMMON + _TRAINING + """
       sums = tf.function(lambda v: strategy.run(step, args=(v,)))(values)
       return [local(strategy, each) for each in sums]
 
-    with tf_cdops.LocalCluster(2, 2) as cluster:
+    def check_strategies(cluster):
       addresses = cluster.as_dict()
       facts["wrong"] = failure(lambda: tf_cdops.multi_worker_strategy(
           cluster, devices_per_worker=3))
@@ -131,27 +132,13 @@ _FOUR_REPLICAS = _COMMON + _TRAINING + """
           spec: summed(strategy_over(cluster, spec))
           for spec in ("auto", "pscpu/pscpu#2", "xring", "pscpu/xring",
                        "xring/xring", "rechd", "collective")}
+      # One spec for all devices, and a pair in shards; sums are the same for
+      # the others, and the example of a v1 graph trains with the default.
       facts["trained"] = {
           spec: train(strategy_over(cluster, spec), use=spec == "rechd")
-          for spec in ("pscpu/pscpu#2", "rechd", "xring/rechd#2")}
-    print(json.dumps(facts))
-    """
+          for spec in ("rechd", "xring/rechd#2")}
 
-_THREE_WORKERS = _COMMON + _TRAINING + """
-    tf.config.set_logical_device_configuration(
-        tf.config.list_physical_devices("CPU")[0],
-        [tf.config.LogicalDeviceConfiguration()] * 3)
-    facts["alone"] = train(tf.distribute.MirroredStrategy(
-        [f"CPU:{i}" for i in range(3)]))
-    with tf_cdops.LocalCluster(3) as cluster:
-      facts["trained"] = {"rechd": train(strategy_over(cluster, "rechd"))}
-    print(json.dumps(facts))
-    """
-
-_INPUT_AND_FILES = _COMMON + """
-    import os, tempfile
-
-    IDS = 25  # Batches of 8: the last has one example, for two replicas.
+    IDS = 25  # Batches of 8: the last has one example, for four replicas.
 
     class Recorder(tf.keras.Model):
       # Counts each example's uses in a variable that replicas add to.
@@ -223,13 +210,13 @@ _INPUT_AND_FILES = _COMMON + """
       def dataset_fn(context):
         contexts.append([context.num_input_pipelines,
                          context.input_pipeline_id])
-        return tf.data.Dataset.range(IDS).shard(*contexts[-1]).batch(4)
+        return tf.data.Dataset.range(IDS).shard(*contexts[-1]).batch(2)
       dataset = strategy.distribute_datasets_from_function(dataset_fn)
       return [contexts, each_id(strategy, dataset)]
 
     def check_files(cluster, folder):
       strategy = tf_cdops.multi_worker_strategy(cluster)
-      x = np.arange(12.0, dtype="float32").reshape(6, 2)
+      x = np.arange(24.0, dtype="float32").reshape(12, 2)
       def new_model(seed):
         tf.keras.utils.set_random_seed(seed)
         with strategy.scope():
@@ -242,7 +229,7 @@ _INPUT_AND_FILES = _COMMON + """
                  strategy.experimental_local_results(v.value)]
                 for v in (*model.variables, *model.optimizer.variables)]
       model = new_model(1)
-      model.fit(x, x[:, :1], batch_size=4, verbose=0)
+      model.fit(x, x[:, :1], batch_size=8, verbose=0)
       wanted = state(model)
 
       with strategy.scope():
@@ -273,12 +260,13 @@ _INPUT_AND_FILES = _COMMON + """
       with strategy.scope():
         other = tf.keras.models.load_model(file)
       facts["keras"] = state(other) == wanted
-      other.fit(x, x[:, :1], batch_size=4, verbose=0)
-      model.fit(x, x[:, :1], batch_size=4, verbose=0)
+      other.fit(x, x[:, :1], batch_size=8, verbose=0)
+      model.fit(x, x[:, :1], batch_size=8, verbose=0)
       facts["goes on"] = state(other) == state(model) != wanted
 
-    with (tf_cdops.LocalCluster(2) as cluster,
+    with (tf_cdops.LocalCluster(2, 2) as cluster,
           tempfile.TemporaryDirectory() as folder):
+      check_strategies(cluster)
       check_input(cluster)
       facts["pipelines"] = [check_pipelines(cluster, per_worker)
                             for per_worker in (False, True)]
@@ -316,40 +304,28 @@ _OWN_TASK = _COMMON + _TRAINING + """
     """
 
 
-def without_warning(stderr: str) -> str:
-  """Leaves out what a LocalCluster says where no private network can be."""
-  return "".join(line for line in stderr.splitlines(keepends=True)
-                 if "LocalCluster: TensorFlow's servers have" not in line)
-
-
+@functools.cache  # One process serves several classes of tests.
 def facts_of(script: str) -> Any:
   outcome = python_process.run_script(script)
   if outcome.returncode:
     raise AssertionError(outcome.stderr[-4000:])
   facts = json.loads(outcome.stdout.splitlines()[-1])
-  facts["stderr"] = without_warning(outcome.stderr)
+  facts["stderr"] = python_process.without_warning(outcome.stderr)
   return facts
 
 
-class _TrainingTestCase(absltest.TestCase):
-
-  def assert_trained_alike(self, facts, spec):
-    alone, together = facts["alone"], facts["trained"][spec]
-    self.assertTrue(together["identical"])
-    for ours, theirs in zip(together["weights"], alone["weights"],
-                            strict=True):
-      np.testing.assert_allclose(ours, theirs, **_CLOSE)
-
-
-class FourReplicasTest(_TrainingTestCase):
+class _FourReplicasTestCase(absltest.TestCase):
 
   @classmethod
   def setUpClass(cls):
     super().setUpClass()
     cls.facts = facts_of(_FOUR_REPLICAS)
 
+
+class TrainingTest(_FourReplicasTestCase):
+
   def test_nothing_is_printed(self):
-    self.assertEqual(self.facts["stderr"], "")
+    self.assertEqual(_OF_TENSORFLOW_2_16.sub("", self.facts["stderr"]), "")
 
   def test_replicas(self):
     self.assertEqual(self.facts["replicas"], [4, 4, 4, 4])
@@ -386,9 +362,12 @@ class FourReplicasTest(_TrainingTestCase):
         self.assertEqual(sums, expected)
 
   def test_weights_equal_those_of_one_process(self):
-    for spec in self.facts["trained"]:
+    for spec, together in self.facts["trained"].items():
       with self.subTest(spec):
-        self.assert_trained_alike(self.facts, spec)
+        self.assertTrue(together["identical"])
+        for ours, theirs in zip(together["weights"],
+                                self.facts["alone"]["weights"], strict=True):
+          np.testing.assert_allclose(ours, theirs, **_CLOSE)
 
   def test_evaluate_and_predict_equal_those_of_one_process(self):
     alone, together = self.facts["alone"], self.facts["trained"]["rechd"]
@@ -397,32 +376,7 @@ class FourReplicasTest(_TrainingTestCase):
                                  rtol=1e-3, atol=1e-5)
 
 
-class ThreeWorkersTest(_TrainingTestCase):
-
-  def test_weights_equal_those_of_one_process(self):
-    self.assert_trained_alike(facts_of(_THREE_WORKERS), "rechd")
-
-
-class OwnTaskTest(absltest.TestCase):
-
-  def test_the_client_can_be_a_task_that_holds_replicas(self):
-    jobs = ("chief", "worker")
-    with futures.ThreadPoolExecutor() as pool:
-      chief, worker = pool.map(
-          lambda job: facts_of(_OWN_TASK.replace("JOB", repr(job))), jobs)
-    name = "/job:{}/replica:0/task:{}/device:CPU:0".format
-    self.assertEqual(chief["devices"], [name("chief", 0), name("worker", 0)])
-    self.assertEqual(worker["devices"], [name("worker", 0), name("worker", 1)])
-    self.assertEqual(chief["trained"], worker["trained"])
-    self.assertTrue(chief["trained"]["auto"]["identical"])
-
-
-class InputAndFilesTest(absltest.TestCase):
-
-  @classmethod
-  def setUpClass(cls):
-    super().setUpClass()
-    cls.facts = facts_of(_INPUT_AND_FILES)
+class InputAndFilesTest(_FourReplicasTestCase):
 
   def test_fit_uses_every_example_once_an_epoch(self):
     self.assertEqual(self.facts["fit True"], [2.0] * 25)
@@ -453,33 +407,19 @@ class InputAndFilesTest(absltest.TestCase):
     self.assertTrue(self.facts["keras"])
     self.assertTrue(self.facts["goes on"])
 
-  def test_nothing_is_printed(self):
-    self.assertEqual(_OF_TENSORFLOW_2_16.sub("", self.facts["stderr"]), "")
 
+class OwnTaskTest(absltest.TestCase):
 
-class ExamplesTest(absltest.TestCase):
-
-  def _output(self, name):
-    outcome = python_process.run(str(python_process.ROOT / "examples" / name))
-    # The warning, and only where there is something to warn of.
-    warned = interfaces.reachable_from_outside()
-    self.assertEqual(
-        (outcome.returncode, without_warning(outcome.stderr),
-         outcome.stderr.count("\n")), (0, "", int(warned)))
-    return outcome.stdout
-
-  def test_keras(self):
-    self.assertEqual(
-        self._output("keras_several_workers.py"),
-        "replicas: /job:worker/replica:0/task:0/device:CPU:0, "
-        "/job:worker/replica:0/task:1/device:CPU:0\n"
-        "loss: 0.0000\nweights: [2.0, -1.0, 0.5]\n")
-
-  def test_v1_graph(self):
-    # Replicas want 2 and 4, each step goes half the way to their mean.
-    self.assertEqual(self._output("v1_graph.py"),
-                     "losses: [0.5, 0.5]\n"
-                     "weight on each worker: [3.0, 3.0]\n")
+  def test_the_client_can_be_a_task_that_holds_replicas(self):
+    jobs = ("chief", "worker")
+    with futures.ThreadPoolExecutor() as pool:
+      chief, worker = pool.map(
+          lambda job: facts_of(_OWN_TASK.replace("JOB", repr(job))), jobs)
+    name = "/job:{}/replica:0/task:{}/device:CPU:0".format
+    self.assertEqual(chief["devices"], [name("chief", 0), name("worker", 0)])
+    self.assertEqual(worker["devices"], [name("worker", 0), name("worker", 1)])
+    self.assertEqual(chief["trained"], worker["trained"])
+    self.assertTrue(chief["trained"]["auto"]["identical"])
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import io
 import os
 import threading
 import weakref
+from concurrent import futures
 from unittest import mock
 
 from absl.testing import absltest
@@ -429,14 +430,25 @@ class KerasCallTest(absltest.TestCase):
 
 class ProcessTest(parameterized.TestCase):
 
+  @classmethod
+  def setUpClass(cls):
+    super().setUpClass()
+    scripts = {"raises": _RAISES} | {
+        method: _HANGS.replace("{method}", method)
+        for method in ("train_step", "test_step")}
+    # They mostly wait for limits: at the same time.
+    with futures.ThreadPoolExecutor() as pool:
+      cls.outcomes = dict(zip(scripts, pool.map(
+          python_process.run_script, scripts.values()), strict=True))
+
   def test_lives_on_after_calls_that_raise(self):
-    outcome = python_process.run_script(_RAISES)
+    outcome = self.outcomes["raises"]
     self.assertEqual((outcome.returncode, outcome.stdout), (0, "lives\n"),
                      outcome.stderr)
 
   @parameterized.parameters("train_step", "test_step")
   def test_a_step_that_hangs(self, method):
-    outcome = python_process.run_script(_HANGS.replace("{method}", method))
+    outcome = self.outcomes[method]
     self.assertEqual((outcome.returncode, outcome.stdout),
                      (watchdog.EXIT_CODE, "hangs\n"), outcome.stderr)
     self.assertRegex(

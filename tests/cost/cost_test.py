@@ -1,6 +1,5 @@
 """Tests of what all-reduces use of the links, and of predicted times."""
 
-import unittest.mock
 
 from absl.testing import absltest
 from absl.testing import parameterized
@@ -11,7 +10,6 @@ from tf_cdops import cost
 from tf_cdops import registry
 from tf_cdops.base import errors
 from tf_cdops.base import topology as topology_lib
-from tf_cdops.cost import model as model_lib
 from tf_cdops.cost import usage
 from tf_cdops.registry import proof
 
@@ -142,8 +140,7 @@ class ModelTest(parameterized.TestCase):
     batch = [cost.AllReduce(algorithm, 1000, 4, rotation)
              for rotation in range(count)]
     true = cost.Model(topology).cost(batch)
-    with unittest.mock.patch.object(model_lib, "_WORK", 0):
-      return true.usage, cost.Model(topology).cost(batch).usage
+    return true.usage, cost.Model(topology, work=0).cost(batch).usage
 
   @parameterized.parameters("ps", "ps/ps", "pscpu/pscpu", "xring", "rechd")
   def test_the_rest_load_devices_in_turn(self, name):
@@ -191,37 +188,42 @@ class TimeTest(parameterized.TestCase):
   def test_pair(self):
     # Two steps inside, and two across; what comes back, 400 bytes each time,
     # waits for the sum.
-    self.assertEqual(self.predict("ps/ps", workers_of(2, 2), 400),
-                     cost.Time(2 * 1 + 2 * 10, 2 * 400 / 100, 2 * 400 / 10))
+    time = self.predict("ps/ps", workers_of(2, 2), 400)
+    self.assertEqual((time.latency, time.inside),
+                     (2 * 1 + 2 * 10, 2 * 400 / 100))
+    self.assertAlmostEqual(time.across, 1.15 * 2 * 400 / 10)
 
   def test_every_step_of_a_flat_ring_crosses(self):
     time = self.predict("xring", workers_of(2, 2), 400)
     self.assertEqual(time.latency, 6 * 10)
-    self.assertEqual(time.across, (800 - 200) / 10)
+    self.assertAlmostEqual(time.across, 1.15 * (800 - 200) / 10)
 
   def test_what_is_sent_back_waits_for_the_sum(self):
     # There and back: 400 bytes each; a ring has two steps of half of them.
-    topology = workers_of(1, 1)
-    self.assertEqual(self.predict("ps", topology, 400),
-                     cost.Time(20, 0, 2 * 400 / 10))
-    self.assertEqual(self.predict("xring", topology, 400),
-                     cost.Time(20, 0, 2 * 200 / 10))
-    # Shards take turns: each device sums half, at the same time.
-    self.assertEqual(self.predict("ps", topology, 400, 2),
-                     cost.Time(20, 0, 2 * 200 / 10))
+    # Shards take turns: each device sums half, at the same time. While one
+    # sums, its cable is idle, unless there are other shards.
+    for name, shards, across in (("ps", 1, 1.15 * 2 * 400),
+                                 ("xring", 1, 1.15 * 2 * 200),
+                                 ("ps", 2, 1.075 * 2 * 200)):
+      time = self.predict(name, workers_of(1, 1), 400, shards)
+      self.assertEqual((time.latency, time.inside), (20, 0))
+      self.assertAlmostEqual(time.across, across / 10)
 
   def test_two_buckets_share_the_link_in_both_directions(self):
     model = cost.Model(workers_of(1, 1), self.network())
     total = model.cost(cost.AllReduce(registry.lookup("ps"), 400, 1, rotation)
                        for rotation in (0, 1))
     # Each way: 400 bytes to one root, and 400 back from the other.
-    self.assertEqual(total.time, cost.Time(4 * 10, 0, 800 / 10))
+    # Alone, one would have an idle cable; both wait for their links.
+    self.assertEqual((total.time.latency, total.time.inside), (2 * 10, 0))
+    self.assertAlmostEqual(total.time.across, 1.15 * 800 / 10)
 
   @parameterized.parameters(
       # A ring of 4 inside has 6 hops, and the sum goes to each device; then
       # ps has two steps, and a ring of 2 too, across.
-      ("nccl/ps", 7, 2), ("collective/collective", 7, 2),
-      ("collective", 0, 14), ("nccl/xring", 7, 2))
+      # NCCL's own take next to no time.
+      ("nccl/ps", 2, 2), ("collective/collective", 7, 2),
+      ("collective", 0, 14), ("nccl/xring", 2, 2))
   def test_hidden_steps_are_where_the_engine_is(self, name, inside, across):
     self.assertEqual(self.predict(name, workers_of(4, 4), 8).latency,
                      inside * 1 + across * 10)
@@ -235,6 +237,27 @@ class TimeTest(parameterized.TestCase):
         for part in ("steps", "inside", "across"):
           self.assertEqual(sum(getattr(phase, part) for phase in phases),
                            getattr(used, part), (name, topology.workers, part))
+
+  def test_messages_and_packing(self):
+    network = cost.Network(cost.Link("fast", 0, 1e9, 1),
+                           cost.Link("slow", 0, 1e9, 10), 100)
+    model = cost.Model(workers_of(2, 2), network)
+    one = cost.AllReduce(registry.lookup("ps/ps"), 50, 4)
+    # Inside, the other device's goes to the leader and back; across, the
+    # root's worker gets one and sends one.
+    self.assertEqual(model.cost([one]).time.overhead, 2 * 1 + 2 * 10)
+    self.assertEqual(model.cost([one] * 3).time.overhead, 3 * 22)
+    # Each of a worker's two devices copies 200 bytes, in and out.
+    packed = model.cost([one._replace(packed=True)]).time
+    self.assertEqual(packed.overhead, 22 + 2 * 2 * 200 / 100)
+
+  def test_changing_partners_get_in_each_others_way(self):
+    for name, weight in (("xring", 1), ("rechd", usage.CONTENTION),
+                         ("ps", usage.CONTENTION)):
+      used = count(name, workers_of(1, 1, 1, 1), 400)
+      self.assertEqual(used.worker_bytes[0].sum(), weight * used.across, name)
+    used = count("rechd", workers_of(1, 1), 400)  # There is one partner.
+    self.assertEqual(used.worker_bytes[0].sum(), used.across)
 
   def test_words(self):
     self.assertEqual(cost.Time(3, 2, 1).dominant_term, "waiting for steps")

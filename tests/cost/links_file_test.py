@@ -27,12 +27,13 @@ class LinksFileTest(parameterized.TestCase):
     self.assertEqual(
         self.read(both),
         cost.Network(cost.Link("measured inside", 0.0, 5.0, 0.0),
-                     cost.Link("measured across", 2e-4, 1.2e9, 6e-5)))
+                     cost.Link("measured across", 2e-4, 1.2e9, 6e-5), 5e9))
 
   def test_what_was_not(self):
     self.assertEqual(self.read(_CONTENT).inside, cost.PRESETS["memory"])
-    given = cost.Network(cost.PRESETS["pcie"], cost.PRESETS["10gbe"])
+    given = cost.Network(cost.PRESETS["pcie"], cost.PRESETS["10gbe"], 7.0)
     network = self.read(_CONTENT, given)
+    self.assertEqual(network.copied_bytes_per_second, 7.0)
     self.assertEqual((network.inside.name, network.across.name),
                      ("pcie", "measured across"))
 

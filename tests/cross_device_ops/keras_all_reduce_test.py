@@ -23,7 +23,8 @@ SPECS = (
     *(algorithm.name for algorithm in tf_cdops.all_reduce_algorithms()
       if not algorithm.device_types),
     "pscpu/pscpu#2", "ps/xring#3", "rechd/collective")
-PACKED = (0, 2)
+# Every spec with every packing is the matter of class_results_test.
+PACKED = tuple((spec, (0, 2)[i % 2]) for i, spec in enumerate(SPECS))
 
 
 def ops_for(spec: str, num_packs: int, **kwargs: Any) -> Any:
@@ -79,7 +80,9 @@ def reference(train: Any) -> list[list[Any]]:
 
 class KerasTest(parameterized.TestCase):
 
-  @parameterized.product(spec=SPECS, num_packs=PACKED)
+  # On the fabric, as TensorFlow's collective, as a pair; that integers come out
+  # the same with every spec is below, and what is sparse travels by none.
+  @parameterized.parameters(("xring", 2), ("collective", 0), ("ps/xring#3", 2))
   def test_weights_are_tensorflows_to_rounding(self, spec, num_packs):
     ours = fit_model(ops_for(spec, num_packs))
     theirs = reference(fit_model)
@@ -87,7 +90,7 @@ class KerasTest(parameterized.TestCase):
     for mine, other in zip(ours, theirs, strict=True):
       np.testing.assert_allclose(mine, other, rtol=1e-5, atol=1e-6)
 
-  @parameterized.product(spec=SPECS, num_packs=PACKED)
+  @parameterized.parameters(*PACKED)
   def test_integers_are_tensorflows_exactly(self, spec, num_packs):
     ours = fit_integers(ops_for(spec, num_packs))
     for mine, other in zip(ours, reference(fit_integers), strict=True):

@@ -131,8 +131,8 @@ _BATCHES = {
 }
 _SQUARING = (*(("adam", indices) for indices in _BATCHES),
              ("adagrad", "in both"), ("rmsprop", "in both"))
-_SUMMING = (*(("sgd", indices) for indices in _BATCHES),
-            ("momentum", "in both"))
+# What is only summed comes to the same whatever repeats where: all repeat here.
+_SUMMING = (("sgd", "in both"), ("momentum", "in both"))
 _OTHERS = ("deduplicate", "dense")
 
 

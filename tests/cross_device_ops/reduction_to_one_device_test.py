@@ -148,30 +148,10 @@ class ReductionToOneDeviceTest(parameterized.TestCase):
       for _ in range(3):
         ops.reduce(SUM, value, value)
 
-  def test_says_once_where_it_sums(self):
-    """In a process of its own, since earlier tests have had it said."""
+  def test_before_devices_are_configured_and_after(self):
+    """In a process of its own, since earlier tests have configured them."""
     outcome = python_process.run_script("""
         from absl import logging
-        import tensorflow as tf
-        import tf_cdops
-        logging.set_verbosity(logging.INFO)
-        logging.use_absl_handler()
-        tf.config.set_logical_device_configuration(
-            tf.config.list_physical_devices("CPU")[0],
-            [tf.config.LogicalDeviceConfiguration()] * 2)
-        ops = tf_cdops.ReductionToOneDevice("/cpu:0")
-        for i in range(5):
-          ops.reduce(tf.distribute.ReduceOp.SUM, tf.fill([2], i), "/cpu:1")
-        """)
-    self.assertEqual(outcome.returncode, 0, outcome.stderr)
-    said = [line for line in outcome.stderr.splitlines()
-            if "ReductionToOneDevice" in line]
-    self.assertLen(said, 1)
-    self.assertRegex(
-        said[0], r"(?i)sums on \S*cpu:0, then copies to \S*cpu:1\.$")
-
-  def test_constructor_leaves_devices_open_to_configuration(self):
-    outcome = python_process.run_script("""
         import tensorflow as tf
         import tf_cdops
         present = tf_cdops.ReductionToOneDevice("/cpu:1")
@@ -180,6 +160,11 @@ class ReductionToOneDeviceTest(parameterized.TestCase):
             tf.config.list_physical_devices("CPU")[0],
             [tf.config.LogicalDeviceConfiguration()] * 2)
         op = tf.distribute.ReduceOp.SUM
+        logging.set_verbosity(logging.INFO)
+        logging.use_absl_handler()
+        ops = tf_cdops.ReductionToOneDevice("/cpu:0")
+        for i in range(5):
+          ops.reduce(op, tf.fill([2], i), "/cpu:1")
         print(float(present.reduce(op, 3.0, "/cpu:1")))
         try:
           absent.reduce(op, 3.0, "/cpu:1")
@@ -187,10 +172,17 @@ class ReductionToOneDeviceTest(parameterized.TestCase):
           print(error)
         """)
     self.assertEqual(outcome.returncode, 0, outcome.stderr)
-    self.assertRegex(
-        outcome.stdout,
-        r"^3\.0\n`reduce_to_device` \('/gpu:7'\) must be a device of this "
-        r"program; choose one of /device:CPU:0, /device:CPU:1\.\n$")
+    with self.subTest("the constructor leaves devices open to configuration"):
+      self.assertRegex(
+          outcome.stdout,
+          r"^3\.0\n`reduce_to_device` \('/gpu:7'\) must be a device of this "
+          r"program; choose one of /device:CPU:0, /device:CPU:1\.\n$")
+    with self.subTest("says once where it sums"):
+      said = [line for line in outcome.stderr.splitlines()
+              if "ReductionToOneDevice" in line]
+      self.assertLen(said, 1)
+      self.assertRegex(
+          said[0], r"(?i)sums on \S*cpu:0, then copies to \S*cpu:1\.$")
 
 
 if __name__ == "__main__":

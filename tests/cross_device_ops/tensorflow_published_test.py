@@ -10,6 +10,7 @@ and run with sums in the place of its ops.
 
 import dataclasses
 import itertools
+import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 from unittest import mock
@@ -17,6 +18,7 @@ from unittest import mock
 from absl.testing import absltest
 from absl.testing import parameterized
 from tests import nccl_graph
+from tests import python_process
 from tests import test_util
 from tests import virtual_devices
 
@@ -214,7 +216,10 @@ class SeveralWorkersTest(PublishedTestCase):
   @classmethod
   def setUpClass(cls):
     super().setUpClass()
-    cls.cluster = cls.enterClassContext(tf_cdops.LocalCluster(len(WORKERS)))
+    # Worker processes get this process's path.
+    with mock.patch.object(
+        sys, "path", [python_process.without_extras(), *sys.path]):
+      cls.cluster = cls.enterClassContext(tf_cdops.LocalCluster(len(WORKERS)))
 
   @parameterized.product(
       make=(

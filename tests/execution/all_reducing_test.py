@@ -114,7 +114,7 @@ class BadTensorsTest(parameterized.TestCase):
   def test_not_a_list_of_tensors(self, tensors, what):
     with self.assertRaisesRegex(
         errors.InputError, rf"^`tensors` \({what}.*\) must be a list with one "
-        r"tensor a device\.$"):
+        r"tensor per device\.$"):
       tf_cdops.all_reduce(tensors)
 
   def test_one_tensor_for_all(self):
@@ -163,7 +163,7 @@ class BadTensorsTest(parameterized.TestCase):
     with self.assertRaisesRegex(
         errors.InputError,
         rf"^`tensors` 0 and 2 are both on {_CPUS[0]}; an all-reduce takes one "
-        "tensor a device: place each with tf.device, or say with `topology` "
+        "tensor per device: place each with tf.device, or say with `topology` "
         r"where they are meant to be\.$"):
       tf_cdops.all_reduce(placed(1.0, 2.0, 3.0, devices=[
           _CPUS[0], _CPUS[1], _CPUS[0]]))

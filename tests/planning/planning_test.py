@@ -8,6 +8,7 @@ from absl.testing import parameterized
 from hypothesis import strategies as st
 
 import tf_cdops
+from tf_cdops import cost
 from tf_cdops import registry
 from tf_cdops.planning import auto_rules
 from tf_cdops.planning import planner
@@ -15,19 +16,25 @@ from tf_cdops.planning import spec as spec_lib
 
 Packing = planner.Packing
 _ONE = tf_cdops.Topology.grid(1, 4)
+_CPUS = tf_cdops.Topology.grid(1, 4, device_type="CPU")
 _TWO = tf_cdops.Topology.grid(2, 2)
+_FOUR = tf_cdops.Topology.grid(4, 1, device_type="CPU")
 _CAP = planner.DEFAULT_CAP
 
 
-def plan(sizes, spec="ps", packing=None, topology=_ONE, nccl=False,
-         dtypes=None):
-  """Plans tensors of so many bytes, of float32 unless `dtypes` says else."""
+def planned(sizes, spec="ps", packing=None, topology=_ONE, nccl=False,
+            dtypes=None, network=None):
+  """Plans tensors of these bytes, of float32 unless `dtypes` says else."""
   dtypes = dtypes or ["float32"] * len(sizes)
   return planner.plan(
       [planner.TensorSize(dtype, size)
        for dtype, size in zip(dtypes, sizes, strict=True)],
       topology, tf_cdops.parse_all_reduce_spec(spec), packing or Packing(),
-      nccl=nccl).buckets
+      nccl=nccl, network=network)
+
+
+def plan(*args, **kwargs):
+  return planned(*args, **kwargs).buckets
 
 
 def tensors(buckets):
@@ -145,34 +152,59 @@ class PackingTest(parameterized.TestCase):
 
 class AutoTest(parameterized.TestCase):
 
-  # Sizes on both sides of each rule's limit; one device, one worker, two, and
-  # workers of one device; with and without what nccl needs.
+  # Sizes on both sides of each measured limit; one device, one machine's CPUs
+  # and GPUs, two workers, and workers of one device; with NCCL and without.
   @parameterized.product(
-      size=(0, 1, 16 << 10, (16 << 10) + 1, 64 << 10, (64 << 10) + 1,
-            1 << 20, (1 << 20) + 1, 1 << 40, None),
-      topology=(tf_cdops.Topology.grid(1, 1), _ONE, _TWO,
+      size=(0, 1, 16 << 10, (16 << 10) + 1, 1 << 40, None),
+      topology=(tf_cdops.Topology.grid(1, 1), _CPUS, _ONE, _TWO,
                 tf_cdops.Topology.grid(3, 1)),
       nccl=(False, True))
   def test_there_is_a_rule_for_everything(self, size, topology, nccl):
-    rule = auto_rules.rule_for(size, topology, nccl)
-    self.assertEqual(registry.lookup(rule.algorithm).name, rule.algorithm)
-    self.assertTrue(rule.why)
-    bucket, = plan([size], "auto", topology=topology, nccl=nccl)
-    self.assertEqual(bucket.algorithm, rule.algorithm)
-    self.assertEqual("nccl" in rule.algorithm,
-                     nccl and len(topology.workers) == 1)
+    nccl = nccl and topology in (_ONE, _TWO)
+    found = planned([size], "auto", topology=topology, nccl=nccl)
+    self.assertIsNone(found.rules[-1].limit)
+    for rule in found.rules:
+      self.assertEqual(registry.lookup(rule.algorithm).name, rule.algorithm)
+      self.assertTrue(rule.why)
+    bucket, = found.buckets
+    self.assertEqual(bucket.algorithm,
+                     auto_rules.rule_for(size, found.rules).algorithm)
 
-  @parameterized.parameters((_ONE, "ps", 16 << 10), (_TWO, "ps/ps", 64 << 10))
-  def test_packs_small_tensors(self, topology, algorithm, small):
-    large = small + 1
-    buckets = plan([small, large, small, large, small], "auto",
-                   topology=topology)
-    self.assertEqual(tensors(buckets), [(0, 2, 4), (3,), (1,)])
-    self.assertEqual({b.algorithm for b in buckets}, {algorithm})
+  def test_cpus_of_one_machine_have_the_measured_rules(self):
+    found = planned([16 << 10, (16 << 10) + 1] * 2, "auto", topology=_CPUS)
+    self.assertEqual(found.rules, auto_rules.ONE_CPU)
+    self.assertEqual(tensors(found.buckets), [(3,), (0, 2), (1,)])
+    self.assertEqual({b.algorithm for b in found.buckets}, {"ps"})
+
+  @parameterized.parameters((_ONE, "nccl"), (_TWO, "nccl/"))
+  def test_gpus_have_nccl_inside_a_worker_where_it_can_run(self, topology,
+                                                           start):
+    sizes = [16 << 20] * 4
+    for bucket in plan(sizes, "auto", topology=topology, nccl=True):
+      self.assertStartsWith(bucket.algorithm, start)
+    for bucket in plan(sizes, "auto", topology=topology, nccl=False):
+      self.assertNotIn("nccl", bucket.algorithm)
+
+  def test_small_tensors_share_messages(self):
+    found = planned([4 << 10] * 60 + [16 << 20], "auto", topology=_FOUR)
+    self.assertEqual(tensors(found.buckets), [(60,), tuple(range(60))])
+
+  def test_large_tensors_go_round_a_ring_between_hosts(self):
+    slow = cost.Link("500mbit", 1e-4, 62.5e6, 1e-4)
+    buckets = plan([64 << 20], "auto", topology=_FOUR, network=slow)
+    self.assertEqual([b.algorithm for b in buckets], ["xring"])
+
+  def test_links_decide(self):
+    """Messages are saved where they cost something."""
+    sizes = [64 << 10] * 40
+    free = cost.Link("free", 0, 1e8)
+    dear = cost.Link("dear", 0, 1e8, 1e-2)
+    self.assertLess(len(plan(sizes, "auto", topology=_FOUR, network=dear)),
+                    len(plan(sizes, "auto", topology=_FOUR, network=free)))
 
   def test_own_packs_are_capped(self):
     count = _CAP // (16 << 10)
-    buckets = plan([16 << 10] * (count + 1), "auto")
+    buckets = plan([16 << 10] * (count + 1), "auto", topology=_CPUS)
     self.assertEqual([len(b.tensors) for b in buckets], [1, count])
 
   @parameterized.parameters(
@@ -269,8 +301,9 @@ class EveryPlanTest(absltest.TestCase):
         if not packing.num_packs and packing.wanted:
           self.assertLessEqual(len(weights), packing.small_max_group)
           self.assertLessEqual(max(weights), packing.small_max_bytes)
-    # Each tensor's algorithm is the one it would have alone.
-    for bucket in buckets:
+    # Each tensor's algorithm is the one it would have alone; "auto" looks at
+    # the whole batch.
+    for bucket in buckets if spec != "auto" else ():
       for i in bucket.tensors:
         alone, = plan([numbers[i]], spec, topology=topology)
         self.assertEqual((bucket.algorithm, bucket.shards),

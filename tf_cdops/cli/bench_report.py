@@ -34,6 +34,7 @@ def report(args: argparse.Namespace, site: "sites.Site",
   content = {
       "tf_cdops": version.__version__,
       "devices": list(site.devices),
+      "bandwidth": site.bandwidth,
       "eager": args.eager,
       "interrupted": outcome.interrupted,
       "notes": notes,

@@ -2,7 +2,10 @@
 
 A Keras model learns scikit-learn's handwritten digits under MirroredStrategy,
 on logical CPU devices of this machine, with tf_cdops summing the gradients.
-With --workers, the devices are those of as many TensorFlow servers.
+With --workers, the devices are those of as many TensorFlow servers, and with
+--bandwidth each of these has a cable of its own:
+
+    tf_cdops demo --workers=4 --devices=1 --bandwidth=100mbit
 """
 
 import argparse
@@ -10,8 +13,9 @@ import dataclasses
 from typing import Any
 
 from tf_cdops.base import errors
-from tf_cdops.cli import isolation
 from tf_cdops.cli import output
+from tf_cdops.cli import site_flags
+from tf_cdops.cluster import cables
 from tf_cdops.planning import planner
 
 NAME = "demo"
@@ -25,6 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                       help="logical CPU devices, of each worker (default: 4)")
   parser.add_argument("--workers", type=int, default=0, metavar="N",
                       help="worker processes; 0 for none (default: 0)")
+  site_flags.add_bandwidth(parser)
   parser.add_argument("--all_reduce_spec", default="auto", metavar="SPEC",
                       help="how gradients travel (default: auto)")
   parser.add_argument("--epochs", type=int, default=15, metavar="N",
@@ -36,12 +41,13 @@ def run(args: argparse.Namespace) -> int:
   for name, least, most in (("devices", 1, _MAX_DEVICES),
                             ("workers", 0, _MAX_DEVICES), ("epochs", 1, 1000)):
     errors.check_whole_number(f"--{name}", getattr(args, name), least, most)
+  site_flags.check_bandwidth(args)
   planner.parse_all_reduce_spec(args.all_reduce_spec)
   if args.workers:
-    isolation.enter_private_network()  # If it can't, LocalCluster warns.
+    cables.enter_network(shaped=args.bandwidth is not None)
   from tf_cdops.cli import digits  # Loads TensorFlow.
   outcome = digits.train(args.all_reduce_spec, args.devices, args.workers,
-                         args.epochs)
+                         args.epochs, args.bandwidth)
   ok = outcome.identical and outcome.accuracy >= _LEAST_ACCURACY
   if args.json:
     output.print_json({"ok": ok, "least_accuracy": _LEAST_ACCURACY,

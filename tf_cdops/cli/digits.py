@@ -77,7 +77,8 @@ class _Progress(tf.keras.callbacks.Callback):
     self._bar.stop()
 
 
-def train(spec: str, devices: int, workers: int, epochs: int) -> Outcome:
+def train(spec: str, devices: int, workers: int, epochs: int,
+          bandwidth: str | None = None) -> Outcome:
   """Trains on logical CPU devices; must come first in a process.
 
   Args:
@@ -85,6 +86,7 @@ def train(spec: str, devices: int, workers: int, epochs: int) -> Outcome:
     devices: devices of each worker; TensorFlow can be told so once a process.
     workers: processes of a `LocalCluster`; 0 for this process alone.
     epochs: passes over the training data.
+    bandwidth: that of each worker's cable; None for this machine's loopback.
 
   Returns:
     What the training came to.
@@ -92,7 +94,8 @@ def train(spec: str, devices: int, workers: int, epochs: int) -> Outcome:
   tf.get_logger().setLevel("ERROR")
   recorder = _Recorder(all_reduce_spec=spec)
   if workers:
-    with tf_cdops.LocalCluster(workers, devices) as cluster:
+    with tf_cdops.LocalCluster(workers, devices,
+                               bandwidth=bandwidth) as cluster:
       return _train(tf_cdops.multi_worker_strategy(cluster, recorder), recorder,
                     spec, epochs)
   tf.config.set_logical_device_configuration(

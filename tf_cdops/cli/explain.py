@@ -27,6 +27,7 @@ import textwrap
 from tf_cdops import cost
 from tf_cdops import explaining
 from tf_cdops.base import errors
+from tf_cdops.base import rates
 from tf_cdops.base import topology as topology_lib
 from tf_cdops.cli import assumptions
 from tf_cdops.cli import loads
@@ -42,9 +43,8 @@ NAME = "explain"
 _MOST = {"workers": 4096, "devices": 1024, "num_packs": 1_000_000,
          "agg_small_grads_max_group": 1_000_000}
 _MOST_REPLICAS = 65_536
-_NUMBER = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*([a-zA-Zµ/]*)")
+_NUMBER = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*([a-zµ]*)")
 _LATENCIES = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
-_BANDWIDTHS = {"MB/s": 1e6, "GB/s": 1e9, "Mbit/s": 1e6 / 8, "Gbit/s": 1e9 / 8}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -78,7 +78,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                      help="links between workers (default: 100gbe)")
   links.add_argument("--latency", metavar="TIME", help="such as 5us")
   links.add_argument("--bandwidth", metavar="RATE",
-                     help="such as 12GB/s or 100Gbit/s")
+                     help="such as 12GB/s, 100Gbit/s or 500mbit")
   shown = parser.add_argument_group("what is shown")
   shown.add_argument("--schedule", action="store_true",
                      help="one bucket's steps")
@@ -217,11 +217,9 @@ def _network(args: argparse.Namespace, network: cost.Network,
           "has no links across; leave it out, or give --workers=2.")
   changes = {}
   if args.latency is not None:
-    changes["latency_seconds"] = _quantity(
-        args.latency, "--latency", _LATENCIES, "5us")
+    changes["latency_seconds"] = _parse_latency(args.latency)
   if args.bandwidth is not None:
-    changes["bytes_per_second"] = _quantity(
-        args.bandwidth, "--bandwidth", _BANDWIDTHS, "12GB/s")
+    changes["bytes_per_second"] = rates.parse(args.bandwidth, "--bandwidth")
   if not changes:
     return network
   which = "across" if several else "inside"
@@ -230,14 +228,14 @@ def _network(args: argparse.Namespace, network: cost.Network,
   return dataclasses.replace(network, **{which: link})
 
 
-def _quantity(given: str, flag: str, units: dict[str, float],
-              example: str) -> float:
+def _parse_latency(given: str) -> float:
+  """Returns seconds."""
   match = _NUMBER.fullmatch(given.strip())
-  if not match or match[2] not in units or not float(match[1]):
+  if not match or match[2] not in _LATENCIES or not float(match[1]):
     raise errors.InputError(
-        f"`{flag}` ({given!r}) must be a positive number with a unit "
-        f"({', '.join(units)}), such as {example}.")
-  return float(match[1]) * units[match[2]]
+        f"`--latency` ({given!r}) must be a positive number with a unit "
+        f"({', '.join(_LATENCIES)}), such as 5us.")
+  return float(match[1]) * _LATENCIES[match[2]]
 
 
 def _bucket(args: argparse.Namespace,

@@ -12,9 +12,11 @@ from typing import Any
 
 from absl import flags as absl_flags
 
+from tf_cdops import cost
 from tf_cdops import cross_device_ops
 from tf_cdops.base import device_names
 from tf_cdops.base import errors
+from tf_cdops.cost import network as network_lib
 from tf_cdops.planning import planner
 from tf_cdops.planning import spec as spec_lib
 
@@ -26,9 +28,9 @@ _PACKING = ("num_packs", "agg_small_grads_max_bytes",
 _REPLACE_PACKING = {"num_packs", "agg_small_grads_max_bytes"}
 _HEEDS = {
     "auto": ("all_reduce_spec", "worker_devices", "num_gpus_per_worker",
-             *_PACKING),
+             "network", *_PACKING),
     "multi_worker": ("all_reduce_spec", "worker_devices",
-                     "num_gpus_per_worker", *_PACKING),
+                     "num_gpus_per_worker", "network", *_PACKING),
     "nccl": ("num_packs",),
     "one_device": ("reduce_to_device",),
 }
@@ -107,6 +109,9 @@ def define_flags(
   define("num_gpus_per_worker", _whole("num_gpus_per_worker"), "GPUs",
          "a whole number of at least 0",
          "GPUs of each worker. Default: as many as the values are on.")
+  define("network", _network, "link", "the name of a link, such as 10gbe",
+         "The link between workers, by which 'auto' chooses: "
+         f"{', '.join(cost.PRESETS)}. Default: what is common.")
   for name in ("cross_device_ops", *_ALL):  # So that --help shows them.
     flag_values.register_key_flag_for_module(sys.argv[0], flag_values[name])
 
@@ -153,6 +158,11 @@ def cross_device_ops_from_flags(
 def _whole(name: str) -> Callable[[str], int]:
   return lambda text: errors.check_whole_number(
       f"--{name}", int(text) if text.strip().isdecimal() else text, 0)
+
+
+def _network(text: str) -> str:
+  network_lib.check(text, "--network")
+  return text
 
 
 def _device(text: str, name: str) -> str:

@@ -18,13 +18,14 @@ from tf_cdops.cli import bench
 from tf_cdops.cli import demo
 from tf_cdops.cli import doctor
 from tf_cdops.cli import explain
+from tf_cdops.cli import launch
 from tf_cdops.cli import quiet_start
 from tf_cdops.cli import tune
 from tf_cdops.cli import worker
 
 # Each has NAME, add_arguments(parser) and run(args) -> exit code, and imports
 # TensorFlow only in run, so that --help is quick.
-_COMMANDS = (algorithms, bench, demo, doctor, explain, tune, worker)
+_COMMANDS = (algorithms, bench, demo, doctor, explain, launch, tune, worker)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -33,8 +34,10 @@ def main(argv: Sequence[str] | None = None) -> int:
   args, unknown = parser.parse_known_args(argv)
   if unknown:
     commands[args.command.NAME].refuse(unknown)
-  # TensorFlow reads this when it is loaded, which no command has done yet.
-  os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+  # TensorFlow reads this when it is loaded, which no command has done yet. A
+  # program that is launched is its user's, who may want to hear it.
+  if args.command is not launch:
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
   if "tensorflow" not in sys.modules:
     sys.meta_path.insert(0, quiet_start.QuietLoading())
   if hasattr(sys.stdout, "reconfigure"):  # A "?" is better than an error.
@@ -72,7 +75,10 @@ class _Parser(argparse_flags.ArgumentParser):
 
 def _parsers() -> tuple[_Parser, dict[str, _Parser]]:
   """Returns the parser, and that of each command by its name."""
-  parser = _Parser(prog="tf_cdops", description="All-reduce for "
+  # It sees the flags of a program that `launch` runs, too: none are short for
+  # its own.
+  parser = _Parser(prog="tf_cdops", allow_abbrev=False,
+                   description="All-reduce for "
                    "tf.distribute.MirroredStrategy.")
   parser.add_argument("--version", action="version",
                       version=f"tf_cdops {version.__version__}")

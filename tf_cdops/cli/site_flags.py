@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tf_cdops.base import errors
-from tf_cdops.cli import isolation
+from tf_cdops.base import rates
+from tf_cdops.cluster import cables
 
 if TYPE_CHECKING:
   from tf_cdops.cli.measuring import sites
@@ -18,7 +19,7 @@ _TF_CONFIG = "TF_CONFIG"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-  """Adds --devices, --device_type, --workers and --cluster."""
+  """Adds --devices, --device_type, --workers, --bandwidth and --cluster."""
   group = parser.add_argument_group("where")
   group.add_argument(
       "--devices", type=int, metavar="N",
@@ -30,6 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
       "--workers", type=int, default=0, metavar="N",
       help="TensorFlow servers of logical CPUs, started on this machine; 0 for "
            "this process alone (default: 0)")
+  add_bandwidth(group)
   group.add_argument(
       "--cluster", metavar="HOST:PORT,…",
       help="workers that run already, as `tf_cdops worker` does, on any "
@@ -37,6 +39,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
            "TF_CONFIG for the cluster of that variable, all of whose workers "
            "must run. None is started or stopped; let them do nothing else "
            "meanwhile")
+
+
+def add_bandwidth(parser: "argparse._ActionsContainer") -> None:
+  """Adds --bandwidth."""
+  parser.add_argument(
+      "--bandwidth", metavar="RATE",
+      help="give each of the --workers a network and a cable of its own, of "
+           "this rate, such as 500mbit (Linux; default: this machine's "
+           "loopback)")
 
 
 def check(args: argparse.Namespace) -> None:
@@ -48,6 +59,7 @@ def check(args: argparse.Namespace) -> None:
     raise errors.InputError(
         "`--device_type` (GPU) must be CPU with --workers: the workers share "
         "this machine, and their devices are logical CPUs.")
+  check_bandwidth(args)
   if (args.devices or 1) * args.workers > _MAX_DEVICES:
     raise errors.InputError(
         f"`--workers` ({args.workers}) with `--devices` ({args.devices}) must "
@@ -74,11 +86,23 @@ def _check_cluster(args: argparse.Namespace) -> None:
           "set; set it, or give addresses: --cluster=host1:2222,host2:2222.")
 
 
+def check_bandwidth(args: argparse.Namespace) -> None:
+  """Raises for a rate that isn't one, that nobody has, or that can't be had."""
+  if args.bandwidth is None:
+    return
+  rates.parse(args.bandwidth, "--bandwidth")
+  if not args.workers:
+    raise errors.InputError(
+        f"`--bandwidth` ({args.bandwidth}) must come with --workers, whose "
+        "cables it is for; give --workers=4, say, or leave it out.")
+  cables.check_programs()
+
+
 @contextlib.contextmanager
 def opened(args: argparse.Namespace) -> Iterator["sites.Site"]:
   """Loads TensorFlow and yields the devices that checked flags ask for."""
   if args.workers:
-    isolation.enter_private_network()  # If it can't, LocalCluster warns.
+    cables.enter_network(shaped=args.bandwidth is not None)
   import tensorflow as tf
   from tf_cdops.cli.measuring import sites
   tf.get_logger().setLevel("ERROR")
@@ -86,7 +110,8 @@ def opened(args: argparse.Namespace) -> Iterator["sites.Site"]:
     yield sites.running_cluster(args.cluster, args.devices, args.device_type)
     return
   if args.workers:
-    with sites.local_cluster(args.workers, args.devices or 1) as site:
+    with sites.local_cluster(args.workers, args.devices or 1,
+                             args.bandwidth) as site:
       yield site
     return
   gpus = tf.config.list_physical_devices("GPU")

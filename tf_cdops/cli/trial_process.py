@@ -107,6 +107,7 @@ def _events(args: argparse.Namespace, limit: float,
 
 def _flags(args: argparse.Namespace) -> list[str]:
   given = {"devices": args.devices, "device_type": args.device_type,
-           "workers": args.workers, "cluster": args.cluster}
+           "workers": args.workers, "bandwidth": args.bandwidth,
+           "cluster": args.cluster}
   return [f"--{name}={value}" for name, value in given.items()
           if value is not None]

@@ -24,6 +24,7 @@ from tf_cdops.cli import quiet_start
 from tf_cdops.cli import site_flags
 from tf_cdops.cli import tf_config
 from tf_cdops.cli import trial_process
+from tf_cdops.cluster import cables
 
 if TYPE_CHECKING:
   from tf_cdops import registry
@@ -141,6 +142,7 @@ def _facts() -> dict[str, str]:
       "NCCL kernel": "yes" if nccl else
                      "none: 'auto' uses ps, which needs none",
       **{name: _extra(name) for name in _EXTRAS},
+      "cables": _cables(),
   }
 
 
@@ -155,6 +157,14 @@ def _extra(name: str) -> str:
   if importlib.util.find_spec(name):
     return f"yes, for {user}"
   return f"none: {user} needs it (pip install 'tf-cdops[{extra}]')"
+
+
+def _cables() -> str:
+  try:
+    cables.check_programs()
+  except errors.ClusterError as error:
+    return f"none: {error}"
+  return "yes, for --bandwidth"
 
 
 def _report(**event: Any) -> None:

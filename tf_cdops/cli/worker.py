@@ -9,6 +9,8 @@ import os
 import sys
 
 from tf_cdops.base import errors
+from tf_cdops.cluster import addresses
+from tf_cdops.cluster import interfaces
 
 NAME = "worker"
 
@@ -29,7 +31,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
   """Serves; returns only for an error."""
-  from tf_cdops.cluster import addresses
   from tf_cdops.cluster import server  # Loads TensorFlow.
   if args.cpu_devices is not None:
     errors.check_whole_number("--cpu_devices", args.cpu_devices, 1)
@@ -46,6 +47,6 @@ def run(args: argparse.Namespace) -> int:
         f"{given} must be one of the "
         f"cluster's tasks: {', '.join(map(str, cluster.tasks))}.")
   if not args.until_stdin_closes:
-    print(f"Warning: {server.WARNING}", file=sys.stderr)
+    print(f"Warning: {interfaces.WARNING}", file=sys.stderr)
   server.serve(cluster, args.cpu_devices, args.until_stdin_closes, args.json)
   return 0

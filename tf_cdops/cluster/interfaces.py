@@ -7,6 +7,10 @@ import sys
 _SIOCGIFFLAGS = 0x8913
 _IFF_UP = 0x1
 _IFF_LOOPBACK = 0x8
+WARNING = (
+    "TensorFlow's servers have no authentication and listen on all interfaces, "
+    "whatever address is given: anyone who can reach the port can run code "
+    "here. Keep it behind a firewall.")
 
 
 def reachable_from_outside() -> bool:

@@ -6,22 +6,25 @@ import socket
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from typing import Any
 
 from absl import logging
 
 from tf_cdops.base import errors
+from tf_cdops.base import rates
 from tf_cdops.cluster import addresses
+from tf_cdops.cluster import cables
 from tf_cdops.cluster import interfaces
+from tf_cdops.cluster import isolation
 from tf_cdops.cluster import probing
-from tf_cdops.cluster import server
 
 _MAX_WORKERS = 64
 _ATTEMPTS = 3  # A free port can be taken before its server binds it.
 # What a worker says then; TensorFlow's own log, with the reason, is off.
 _TAKEN = ("Could not start gRPC server", "Address already in use")
 _STOP_SECONDS = 5.0
-_SOURCE = str(pathlib.Path(server.__file__).parents[2])
+_SOURCE = str(pathlib.Path(__file__).resolve().parents[2])
 
 
 class LocalCluster:
@@ -30,25 +33,36 @@ class LocalCluster:
   A context manager. The workers are processes of their own that end with the
   block, with this process, or with `stop`, whichever comes first.
 
+  With a `bandwidth`, each worker is a host of its own: it has its own network
+  namespace and a cable of that rate to a switch. This process is on the switch.
+  It must have been in a private network from its start, where
+  `python -m tf_cdops launch --client program.py` runs a program.
+
   >>> with tf_cdops.LocalCluster(num_workers=2) as cluster:
   ...   len(cluster.as_dict()["worker"])
   2
   """
 
   def __init__(self, num_workers: int = 2, devices_per_worker: int = 1, *,
-               timeout: float = 60.0):
+               bandwidth: str | None = None, timeout: float = 60.0):
     """Initializes; the workers start with `start` or `with`.
 
     Args:
       num_workers: how many processes.
       devices_per_worker: logical CPU devices of each.
+      bandwidth: what each may send, and receive, such as "500mbit"; None for
+        the machine's loopback, which has no limit.
       timeout: seconds within which all of them must answer.
     """
     self.num_workers = errors.check_whole_number(
         "num_workers", num_workers, 1, _MAX_WORKERS)
     self.devices_per_worker = errors.check_whole_number(
         "devices_per_worker", devices_per_worker, 1, _MAX_WORKERS)
+    self._rate = (None if bandwidth is None
+                  else rates.parse(bandwidth, "bandwidth"))
+    self.bandwidth = bandwidth
     self._timeout = timeout
+    self._cables: cables.Cables | None = None
     self._processes: dict[int, subprocess.Popen[bytes]] = {}
     self._cluster: addresses.Cluster | None = None
     self._logs: tempfile.TemporaryDirectory[str] | None = None
@@ -60,7 +74,9 @@ class LocalCluster:
     self.stop()
 
   def __repr__(self) -> str:
-    return f"LocalCluster({self.num_workers}, {self.devices_per_worker})"
+    shaped = f", bandwidth={self.bandwidth!r}" if self.bandwidth else ""
+    return (f"LocalCluster({self.num_workers}, {self.devices_per_worker}"
+            f"{shaped})")
 
   def as_dict(self) -> dict[str, list[str]]:
     """Returns the addresses by job, as tf.train.ClusterSpec does."""
@@ -74,29 +90,37 @@ class LocalCluster:
     """Starts the workers and waits until all answer."""
     if self._cluster is not None:
       raise errors.ClusterError("this LocalCluster runs already.")
-    if interfaces.reachable_from_outside():
+    if self._rate is None and not isolation.in_private_network() and (
+        interfaces.reachable_from_outside()):
       logging.log_first_n(logging.WARNING, "LocalCluster: %s", 1,
-                          server.WARNING)
+                          interfaces.WARNING)
+    try:
+      self._start()
+    except BaseException:  # Ctrl-C included: leave nothing behind.
+      self.stop()
+      raise
+    return self
+
+  def _start(self) -> None:
     self._logs = tempfile.TemporaryDirectory(prefix="tf_cdops_cluster_")
+    hosts: Sequence[str] = ["127.0.0.1"] * self.num_workers
+    if self._rate is not None:
+      self._cables = cables.Cables(self.num_workers, self._rate)
+      hosts = self._cables.hosts
     for attempt in range(1, _ATTEMPTS + 1):
-      self._cluster = addresses.resolve(
-          {"worker": [f"127.0.0.1:{port}"
-                      for port in _free_ports(self.num_workers)]})
+      ports = _free_ports(self.num_workers)
+      self._cluster = addresses.resolve({"worker": [
+          f"{host}:{port}" for host, port in zip(hosts, ports, strict=True)]})
       try:
         for task in range(self.num_workers):
           self._spawn(task)
         self._wait(self._cluster.tasks)
-        return self
+        return
       except errors.ClusterError as error:
-        taken = any(sign in str(error) for sign in _TAKEN)
-        self._stop_processes()
-        if attempt == _ATTEMPTS or not taken:
-          self.stop()
+        if attempt == _ATTEMPTS or not any(
+            sign in str(error) for sign in _TAKEN):
           raise
-      except BaseException:  # Ctrl-C included: leave nothing behind.
-        self.stop()
-        raise
-    raise AssertionError("unreachable")
+        self._stop_processes()
 
   def restart(self, task: int) -> None:
     """Starts a worker again on its old address, after it ended."""
@@ -113,6 +137,9 @@ class LocalCluster:
     """Ends the workers. Doing so twice is no mistake."""
     self._stop_processes()
     self._cluster = None
+    if self._cables is not None:
+      self._cables.remove()
+      self._cables = None
     if self._logs is not None:
       self._logs.cleanup()
       self._logs = None
@@ -131,6 +158,13 @@ class LocalCluster:
     return tasks[task]
 
   def _spawn(self, task: int) -> None:
+    if self._cables is not None:
+      self._cables.run_on_host(task, lambda: self._spawn_here(task))
+    else:
+      self._spawn_here(task)
+
+  def _spawn_here(self, task: int) -> None:
+    """Starts a worker in the network that this thread is in."""
     assert self._cluster is not None
     jobs = self._cluster.as_dict()["worker"]
     with open(self._log(task), "wb") as log:

@@ -16,10 +16,6 @@ from tf_cdops.cluster import addresses
 
 _PR_SET_PDEATHSIG = 1
 _SIGNAL_SECONDS = 0.25
-WARNING = (
-    "TensorFlow's servers have no authentication and listen on all interfaces, "
-    "whatever address is given: anyone who can reach the port can run code "
-    "here. Keep it behind a firewall.")
 
 
 def from_tf_config(environment: Any = os.environ) -> addresses.Cluster | None:

@@ -2,14 +2,17 @@
 
 This is the alpha-beta model. What all-reduces use takes
 
-    steps inside workers * latency inside + steps across * latency across
+    the longest chain's steps inside workers * latency inside
+    + its steps across * latency across
     + the busiest device's bytes inside its worker / bandwidth inside
     + the busiest worker's bytes from or to others / bandwidth across
+    + the busiest worker's messages * the processor's time for one
+    + the bytes that it copies into packs, and out / bandwidth of its memory
 
-A step in which anything crosses between workers counts as a step across. One
-bucket's steps follow another's, as TensorFlow starts them in turn; loads are
-added up over the batch before the busiest is looked for, because buckets
-overlap. Shards run side by side: their loads add up and their steps don't.
+A step in which anything crosses between workers counts as a step across.
+Buckets and shards run side by side: their loads and messages add up over the
+batch before the busiest is looked for, and only the longest chain is waited
+for.
 
 One bucket doesn't overlap with itself: what it sends back waits for the sum.
 So a batch takes no less than any of its buckets takes alone, phase by phase:

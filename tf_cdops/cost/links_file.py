@@ -10,6 +10,7 @@ The summary's numbers are medians; null stands for links that there were none
 of. What else is in the file, each measured pair, is for people.
 """
 
+import dataclasses
 import json
 import math
 from typing import Any
@@ -21,6 +22,7 @@ FILE_VERSION = 1
 # Of a link's numbers: whether it must be there, and may be 0.
 _NUMBERS = {"latency_seconds": (True, True), "bytes_per_second": (True, False),
             "message_seconds": (False, True)}
+_COPIED_BYTES_PER_SECOND = 5e9  # As `Network.common` has it for CPUs.
 _REMEDY = ("measure again with `tf_cdops doctor --cluster=HOST:PORT,… "
            "--out=links.json`")
 
@@ -36,10 +38,11 @@ def network_from_file(path: str, default: network_lib.Network | None = None,
   """
   if default is None:
     default = network_lib.Network(network_lib.preset("memory"),
-                                  network_lib.preset("100gbe"))
+                                  network_lib.preset("100gbe"),
+                                  _COPIED_BYTES_PER_SECOND)
   where = f"`{argument}` ({path!r})"
   summary = _summary(path, where)
-  links = {}
+  links: dict[str, network_lib.Link] = {}
   for which in ("inside", "across"):
     if which not in summary:
       raise errors.InputError(
@@ -48,7 +51,8 @@ def network_from_file(path: str, default: network_lib.Network | None = None,
     numbers = summary[which]
     links[which] = getattr(default, which) if numbers is None else (
         network_lib.Link(f"measured {which}", *_checked(numbers, which, where)))
-  return network_lib.Network(**links)
+  return dataclasses.replace(default, inside=links["inside"],
+                             across=links["across"])
 
 
 def _summary(path: str, where: str) -> dict[str, Any]:

@@ -1,6 +1,8 @@
 """Links, what time is spent on, and the least that an all-reduce takes."""
 
 import dataclasses
+import math
+from typing import Any
 
 from tf_cdops.base import errors
 from tf_cdops.base import topology as topology_lib
@@ -8,13 +10,14 @@ from tf_cdops.base import topology as topology_lib
 
 @dataclasses.dataclass(frozen=True)
 class Link:
-  """What connects two devices; bandwidth is that of one direction.
+  """What connects two devices.
 
   Attributes:
     name: for people.
-    latency_seconds: what a message takes, however small.
-    bytes_per_second: what goes through at once, one way.
-    message_seconds: CPU seconds that a message costs its sender and receiver.
+    latency_seconds: of one message.
+    bytes_per_second: in one direction.
+    message_seconds: that a worker's processor spends on each message it sends
+      or receives, whatever else is under way.
   """
 
   name: str
@@ -23,18 +26,19 @@ class Link:
   message_seconds: float = 0.0
 
 
-# Orders of magnitude, set by hand and measured nowhere: about four fifths of
-# what such links are sold as, and latencies as TensorFlow's transfers may see
-# them. A user's own numbers are better.
+# Orders of magnitude, set by hand: about four fifths of what such links are
+# sold as, and latencies and costs of messages as TensorFlow's transfers may
+# see them. A user's own numbers are better.
 PRESETS = {link.name: link for link in (
-    Link("nvlink", 5e-6, 200e9),
-    Link("pcie", 10e-6, 20e9),
-    Link("memory", 5e-6, 10e9),
-    Link("loopback", 60e-6, 2e9),
-    Link("10gbe", 60e-6, 1e9),
-    Link("25gbe", 50e-6, 2.5e9),
-    Link("100gbe", 40e-6, 10e9),
-    Link("infiniband", 10e-6, 20e9),
+    Link("nvlink", 5e-6, 200e9, 3e-6),
+    Link("pcie", 10e-6, 20e9, 3e-6),
+    Link("memory", 5e-6, 10e9, 3e-6),
+    Link("loopback", 60e-6, 2e9, 50e-6),
+    Link("1gbe", 100e-6, 0.115e9, 50e-6),
+    Link("10gbe", 60e-6, 1e9, 50e-6),
+    Link("25gbe", 50e-6, 2.5e9, 50e-6),
+    Link("100gbe", 40e-6, 10e9, 50e-6),
+    Link("infiniband", 10e-6, 20e9, 20e-6),
 )}
 
 
@@ -49,16 +53,51 @@ def preset(name: str, argument: str = "link") -> Link:
 
 @dataclasses.dataclass(frozen=True)
 class Network:
-  """The links inside workers, and those across."""
+  """The links inside workers, and those across.
+
+  Attributes:
+    inside: between devices of one worker.
+    across: between workers; a worker's devices share it.
+    copied_bytes_per_second: of a worker's memory, for packing.
+  """
 
   inside: Link
   across: Link
+  copied_bytes_per_second: float = math.inf
 
   @classmethod
   def common(cls, topology: topology_lib.Topology) -> "Network":
     """Returns what such devices commonly have."""
     gpus = topology.device_types == {"GPU"}
-    return cls(PRESETS["nvlink" if gpus else "memory"], PRESETS["100gbe"])
+    return cls(PRESETS["nvlink" if gpus else "memory"], PRESETS["100gbe"],
+               300e9 if gpus else 5e9)
+
+
+def check(given: Any, argument: str = "network") -> Network | Link | None:
+  """Returns what a user gave for the links: a preset's name is its link."""
+  if given is None or isinstance(given, Network):
+    return given
+  if isinstance(given, str):
+    return preset(given, argument)
+  raise errors.InputError(
+      f"`{argument}` ({given!r}) must be a tf_cdops.Network, or the name of a "
+      f"link: {', '.join(PRESETS)}.")
+
+
+def resolve(given: Network | Link | None,
+            topology: topology_lib.Topology) -> Network:
+  """Returns the links of some devices; a link is the one between workers.
+
+  Where there is one worker, it is the one between its devices.
+  """
+  if isinstance(given, Network):
+    return given
+  common = Network.common(topology)
+  if given is None:
+    return common
+  if len(topology.workers) == 1:
+    return dataclasses.replace(common, inside=given)
+  return dataclasses.replace(common, across=given)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,16 +107,18 @@ class Time:
   latency: float
   inside: float
   across: float
+  overhead: float = 0.0
 
   @property
   def total(self) -> float:
-    return self.latency + self.inside + self.across
+    return self.latency + self.inside + self.across + self.overhead
 
   @property
   def dominant_term(self) -> str:
     """What most of it is spent on, in words."""
     spent = {"waiting for steps": self.latency, "links inside": self.inside,
-             "links across": self.across}
+             "links across": self.across,
+             "messages and packing": self.overhead}
     return max(spent, key=lambda name: spent[name])
 
 

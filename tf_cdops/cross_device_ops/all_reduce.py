@@ -8,6 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tf_cdops import cost
 from tf_cdops.base import device_names
 from tf_cdops.base import errors
 from tf_cdops.base import tf_compat
@@ -79,6 +80,7 @@ class AllReduceCrossDeviceOps(base.CheckedCrossDeviceOps):
     self._sparse = sparse_lib.check_mode(sparse)
     self._one_device = reduction_to_one_device.ReductionToOneDevice()
     self._composed: tuple[executor.Composition, ...] = ()
+    self._network: cost.Network | cost.Link | None = None
 
   def __repr__(self) -> str:
     return f"{type(self).__name__}({', '.join(self._settings())})"
@@ -171,7 +173,7 @@ class AllReduceCrossDeviceOps(base.CheckedCrossDeviceOps):
                for values in batch]
     plan = executor.checked_plan(
         tuple(map(inputs.size_of, tensors)), topology, self._spec,
-        self._packing_for(options))
+        self._packing_for(options), self._network)
     results = executor.all_reduce(plan, tensors, topology, reduce_op,
                                   inputs.engine_options(options),
                                   self._composed)

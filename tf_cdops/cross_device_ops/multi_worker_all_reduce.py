@@ -14,6 +14,7 @@ from tf_cdops.base import device_names
 from tf_cdops.base import errors
 from tf_cdops.base import tf_compat
 from tf_cdops.base import topology as topology_lib
+from tf_cdops.cost import network as network_lib
 from tf_cdops.cross_device_ops import all_reduce
 from tf_cdops.cross_device_ops import reduction_to_one_device
 from tf_cdops.execution import devices as devices_lib
@@ -40,7 +41,7 @@ class MultiWorkerAllReduce(all_reduce.AllReduceCrossDeviceOps):
                agg_small_grads_max_group: int = 10, *,
                topology: topology_lib.Topology | None = None,
                sparse: str = "gather", reproducible: bool = False,
-               self_check: bool = False):
+               self_check: bool = False, network: Any = None):
     """Initializes the all-reduce algorithm.
 
     Args:
@@ -69,6 +70,9 @@ class MultiWorkerAllReduce(all_reduce.AllReduceCrossDeviceOps):
         Infinities and NaNs must be where the terms put them; only where
         finite terms overflow, which depends on their order, nothing is said.
         For hunting faults: it doubles the work.
+      network: the links, by which "auto" chooses: a `tf_cdops.Network`, or
+        the name of the link between workers (between devices, where there is
+        one worker), such as "10gbe". None for what such devices commonly have.
 
     Raises:
       ValueError: for a wrong spec, device or number.
@@ -90,6 +94,7 @@ class MultiWorkerAllReduce(all_reduce.AllReduceCrossDeviceOps):
     self._declared = topology
     self._counted: set[tuple[str, ...]] = set()
     self._self_check = self_check
+    self._network = network_lib.check(network)
     if reproducible:
       self._check_in_order()
       self._composed = (registry.in_order,)
@@ -103,7 +108,8 @@ class MultiWorkerAllReduce(all_reduce.AllReduceCrossDeviceOps):
              "num_gpus_per_worker": self._num_gpus,
              "topology": self._declared,
              "reproducible": bool(self._composed) or None,
-             "self_check": self._self_check or None}
+             "self_check": self._self_check or None,
+             "network": self._network}
     return settings + [f"{name}={value!r}" for name, value in extra.items()
                        if value is not None]
 
@@ -154,7 +160,7 @@ def _check_worker_devices(names: Any) -> tuple[str, ...] | None:
   if isinstance(names, str) or not isinstance(names, Sequence) or not names:
     raise errors.DeviceError(
         f"`worker_devices` ({names!r}) must be a list of device strings, one "
-        "a worker, such as ['/job:worker/task:0', '/job:worker/task:1'].")
+        "per worker, such as ['/job:worker/task:0', '/job:worker/task:1'].")
   parsed = [device_names.parse(name, "worker_devices") for name in names]
   if len(set(parsed)) < len(parsed):
     raise errors.DeviceError(

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from tf_cdops.base import errors
 from tf_cdops.base import topology as topology_lib
+from tf_cdops.cost import network as network_lib
 from tf_cdops.execution import devices
 from tf_cdops.execution import executor
 from tf_cdops.execution import inputs
@@ -17,7 +18,7 @@ from tf_cdops.planning import planner
 def all_reduce(tensors: Sequence[Any], spec: Any = "auto", *,
                reduce_op: Any = tf.distribute.ReduceOp.SUM,
                topology: topology_lib.Topology | None = None,
-               options: Any = None) -> list[tf.Tensor]:
+               options: Any = None, network: Any = None) -> list[tf.Tensor]:
   """Sums one tensor per device; returns the sum, one per device.
 
   >>> with tf.device("CPU:0"):
@@ -38,6 +39,7 @@ def all_reduce(tensors: Sequence[Any], spec: Any = "auto", *,
       virtual workers.
     options: tf.distribute.experimental.CommunicationOptions, for the
       algorithms "collective" and "nccl".
+    network: the links, by which "auto" chooses: see `MultiWorkerAllReduce`.
 
   Returns:
     The result on each device, in the order of `tensors`.
@@ -48,6 +50,7 @@ def all_reduce(tensors: Sequence[Any], spec: Any = "auto", *,
   """
   inputs.check_reduce_op(reduce_op)
   parsed = planner.parse_all_reduce_spec(spec)
+  links = network_lib.check(network)
   values = inputs.tensors_to_reduce(tensors)
   if topology is not None:
     _check_topology(topology, len(values))
@@ -60,7 +63,8 @@ def all_reduce(tensors: Sequence[Any], spec: Any = "auto", *,
   placed = [executor.as_tensor(value, name) if devices.device_of(value) == name
             else executor.copy_to([name], value)[0]
             for value, name in zip(values, where.devices, strict=True)]
-  plan = executor.checked_plan((inputs.size_of(placed),), where, parsed)
+  plan = executor.checked_plan((inputs.size_of(placed),), where, parsed,
+                               network=links)
   result, = executor.all_reduce(plan, [placed], where, reduce_op,
                                 inputs.engine_options(options))
   return result

@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tf_cdops import cost
 from tf_cdops import registry
 from tf_cdops.base import tf_compat
 from tf_cdops.base import topology as topology_lib
@@ -87,11 +88,13 @@ def machine() -> requirements.Machine:
 def checked_plan(sizes: tuple[planner.TensorSize, ...],
                  topology: topology_lib.Topology,
                  spec: spec_lib.AllReduceSpec,
-                 packing: planner.Packing | None = None) -> planner.Plan:
+                 packing: planner.Packing | None = None,
+                 network: cost.Network | cost.Link | None = None
+                 ) -> planner.Plan:
   """Plans a batch, and checks that the devices can follow the plan."""
   here = machine()
   nccl = requirements.nccl_can_run(topology, here)
-  plan = planner.plan(sizes, topology, spec, packing, nccl)
+  plan = planner.plan(sizes, topology, spec, packing, nccl, network)
   for name in {bucket.algorithm for bucket in plan.buckets}:
     requirements.check(registry.lookup(name), topology, here)
   return plan

@@ -80,8 +80,8 @@ def tensors_to_reduce(tensors: Any) -> list[Any]:
   """Returns a list of tensors or variables that can be summed."""
   if not isinstance(tensors, (list, tuple)) or not tensors:
     raise errors.InputError(
-        f"`tensors` ({_brief(tensors)}) must be a list with one tensor a "
-        "device.")
+        f"`tensors` ({_brief(tensors)}) must be a list with one tensor "
+        "per device.")
   for i, tensor in enumerate(tensors):
     if sparse.is_sparse(tensor):
       raise errors.InputError(

@@ -11,6 +11,7 @@ from tf_cdops import cost
 from tf_cdops import registry
 from tf_cdops.base import errors
 from tf_cdops.base import topology as topology_lib
+from tf_cdops.cost import network as network_lib
 from tf_cdops.explaining import parts as parts_lib
 from tf_cdops.explaining import wording
 from tf_cdops.planning import auto_rules
@@ -80,7 +81,7 @@ class Explanation:
 def explain(spec: Any, topology: topology_lib.Topology,
             sizes: Iterable[Any], *,
             packing: planner.Packing | None = None,
-            network: cost.Network | None = None) -> Explanation:
+            network: cost.Network | str | None = None) -> Explanation:
   """Says what a spec will do with tensors of some sizes on some devices.
 
   >>> topology = tf_cdops.Topology.grid(workers=2, devices_per_worker=4)
@@ -96,8 +97,8 @@ def explain(spec: Any, topology: topology_lib.Topology,
     sizes: for each tensor its bytes (of float32) or its (shape, dtype).
     packing: what is joined before it travels; None for what the spec's file
       says, if it does.
-    network: the links, for predicted times; those that are common for such
-      devices if None.
+    network: the links, or the name of the one between workers, for "auto" and
+      for predicted times; those that are common for such devices if None.
 
   Returns:
     An Explanation, to print or to look into.
@@ -115,16 +116,17 @@ def explain(spec: Any, topology: topology_lib.Topology,
     for line in parsed:
       requirements.check(registry.lookup(line.alg), topology,
                          parts_lib.MACHINE)
-  model = cost.Model(topology, network)
+  model = cost.Model(topology, network_lib.resolve(
+      network_lib.check(network), topology))
   costs = parts_lib.PlanCosts(model, tensors, packing)
   plan = costs.plan(parsed)
-  parts = costs.parts(plan, _reasons(parsed, topology, packing, tensors))
+  parts = costs.parts(plan, _reasons(parsed, plan, packing, tensors))
   return Explanation(
       parsed, topology, model.network, tensors, plan, parts,
       costs.spec_cost(str(parsed), plan),
       cost.lower_bound(topology, sum(part.num_bytes for part in parts),
                        model.network),
-      _others(parsed, costs), auto_rules.RULES if parsed.is_auto else ())
+      _others(parsed, costs), plan.rules)
 
 
 def _others(spec: spec_lib.AllReduceSpec,
@@ -146,17 +148,16 @@ def _others(spec: spec_lib.AllReduceSpec,
   return tuple(sorted(found, key=lambda one: one.time.total))
 
 
-def _reasons(spec: spec_lib.AllReduceSpec, topology: topology_lib.Topology,
+def _reasons(spec: spec_lib.AllReduceSpec, plan: planner.Plan,
              packing: planner.Packing | None,
              sizes: Sequence[planner.TensorSize]
              ) -> Callable[[planner.Bucket], str]:
   """Returns a function that says why a bucket goes the way it goes."""
-  nccl = requirements.nccl_can_run(topology, parts_lib.MACHINE)
 
   @functools.cache
   def reason(num_bytes: int) -> str:
     if spec.is_auto:
-      return auto_rules.rule_for(num_bytes, topology, nccl).why
+      return auto_rules.rule_for(num_bytes, plan.rules).why
     line = spec.index(spec.line_for(num_bytes))
     if len(spec) == 1:
       return "the spec has it for every size"

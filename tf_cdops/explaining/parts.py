@@ -76,7 +76,8 @@ class PlanCosts:
   def plan(self, spec: spec_lib.AllReduceSpec) -> planner.Plan:
     return planner.plan(
         self._sizes, self.model.topology, spec, self._packing,
-        requirements.nccl_can_run(self.model.topology, MACHINE))
+        requirements.nccl_can_run(self.model.topology, MACHINE),
+        self.model.network)
 
   def spec_cost(self, spec: str, plan: planner.Plan) -> SpecCost:
     """Returns what a plan costs."""
@@ -85,13 +86,18 @@ class PlanCosts:
   def spec_costs(self, names: Iterable[str]) -> list[SpecCost]:
     """Returns what each algorithm costs if all tensors go by it.
 
-    The buckets are the same for all of them, so one plan will do.
+    The buckets are the same for all of them, and for all pairs.
     """
-    batch = self._all_reduces(self.plan(spec_lib.parse("ps")).buckets)
-    return [_named(name, self.model.cost(
-        [one._replace(algorithm=algorithm) for one in batch]))
-            for name in names
-            for algorithm in [registry.sharded(registry.lookup(name), 1)]]
+    batches = {pair: planner.all_reduces(
+        self.plan(spec_lib.parse("ps/ps" if pair else "ps")).buckets,
+        self._sizes) for pair in (False, True)}
+    found = []
+    for name in names:
+      algorithm = registry.sharded(registry.lookup(name), 1)
+      found.append(_named(name, self.model.cost(
+          [one._replace(algorithm=algorithm)
+           for one in batches[algorithm.pair is not None]])))
+    return found
 
   def parts(self, plan: planner.Plan,
             why: Callable[[planner.Bucket], str]) -> tuple[Part, ...]:
@@ -114,16 +120,7 @@ class PlanCosts:
         total.usage.inside, total.usage.across, total.time, total.usage.basis)
 
   def _cost(self, buckets: Iterable[planner.Bucket]) -> cost.Cost:
-    return self.model.cost(self._all_reduces(buckets))
-
-  def _all_reduces(self, buckets: Iterable[planner.Bucket]
-                   ) -> list[cost.AllReduce]:
-    itemsize = lambda bucket: planner.ITEMSIZES[
-        self._sizes[bucket.tensors[0]].dtype]
-    return [cost.AllReduce(
-        bucket.sharded_algorithm,
-        (bucket.num_bytes or 0) // itemsize(bucket), itemsize(bucket),
-        bucket.rotation) for bucket in buckets]
+    return self.model.cost(planner.all_reduces(buckets, self._sizes))
 
 
 def _named(spec: str, total: cost.Cost) -> SpecCost:

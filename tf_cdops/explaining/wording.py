@@ -170,6 +170,7 @@ def _total(e: "explanation.Explanation", width: int) -> str:
            f"{format_duration(time.inside)} on links inside"]
   if several:
     spent.append(f"{format_duration(time.across)} on links across")
+  spent.append(f"{format_duration(time.overhead)} on messages and packing")
   caveat = "A model, to compare ways with: measure with `tf_cdops bench`."
   if e.topology.is_one_cpu:
     caveat += (" It takes each CPU for a device with links of its own; those "
@@ -218,9 +219,12 @@ def _nccl(e: "explanation.Explanation") -> str:
 
 def _rules(e: "explanation.Explanation", width: int) -> str:
   rows = [[rule.where, "any size" if rule.limit is None else
-           f"up to {spec_lib.format_bytes(rule.limit)}", rule.algorithm,
+           f"up to {spec_lib.format_bytes(rule.limit)}",
+           rule.algorithm + f"#{rule.shards}" * (rule.shards > 1),
            "yes" if rule.pack else "no", rule.why] for rule in e.rules]
-  return ("The rules of auto, of which the first that fits is taken:\n\n"
+  title = textwrap.fill("The rules of auto for these tensors, of which the "
+                        "first that fits is taken:", width)
+  return (f"{title}\n\n"
           + text_table.draw(["where", "tensors", "algorithm", "packed", "why"],
                             rows, width, ("packed",)))
 

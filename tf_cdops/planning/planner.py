@@ -8,9 +8,11 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from tf_cdops import cost
 from tf_cdops import registry
 from tf_cdops.base import errors
 from tf_cdops.base import topology as topology_lib
+from tf_cdops.cost import network as network_lib
 from tf_cdops.planning import auto_rules
 from tf_cdops.planning import spec as spec_lib
 
@@ -24,6 +26,8 @@ ITEMSIZES = {
     "int64": 8, "uint64": 8, "float64": 8, "complex64": 8, "complex128": 16}
 # The most bytes of a tensor; beyond, a number was mistyped.
 MOST_BYTES = 1 << 40
+# Transfers that are looked at to compare plans; see `cost.Model`.
+_WORK = 30_000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,9 +81,15 @@ class Bucket:
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-  """The buckets, in the order in which they are sent."""
+  """The buckets, in the order in which they are sent.
+
+  Attributes:
+    buckets: what travels together.
+    rules: those of "auto", if it chose.
+  """
 
   buckets: tuple[Bucket, ...]
+  rules: tuple[auto_rules.Rule, ...] = ()
 
   def __str__(self) -> str:
     return "\n".join(
@@ -133,7 +143,8 @@ def parse_all_reduce_spec(
 
 def plan(sizes: Sequence[TensorSize], topology: topology_lib.Topology,
          spec: spec_lib.AllReduceSpec, packing: Packing | None = None,
-         nccl: bool = False) -> Plan:
+         nccl: bool = False, network: cost.Network | cost.Link | None = None
+         ) -> Plan:
   """Plans a batch.
 
   Each tensor's own size chooses its algorithm; then tensors of one dtype and
@@ -146,16 +157,48 @@ def plan(sizes: Sequence[TensorSize], topology: topology_lib.Topology,
     spec: chooses the algorithms.
     packing: what is joined; None for what the spec's file says, if it does.
     nccl: whether NCCL can run on these devices; only "auto" asks.
+    network: the links, or the one between workers, by which "auto" chooses;
+      those that are common for such devices if None.
 
   Returns:
     A plan with every tensor in exactly one bucket.
   """
   packing = packing or spec.packing or Packing()
+  if not spec.is_auto:
+    return Plan(_buckets(sizes, topology, packing, lambda num_bytes: Choice(
+        *spec.line_for(num_bytes)[:2])))
+  links = network_lib.resolve(network, topology)
+  model = cost.Model(topology, links, _WORK)
+  plans = []
+  for rules in auto_rules.proposals(
+      [size.num_bytes for size in sizes], topology, nccl, links):
+    plans.append(Plan(_buckets(sizes, topology, packing, functools.partial(
+        _by_rules, rules)), rules))
+  if len(plans) == 1:
+    return plans[0]
+  return min(plans, key=lambda plan: model.cost(
+      all_reduces(plan.buckets, sizes)).time.total)
+
+
+def all_reduces(buckets: Iterable[Bucket],
+                sizes: Sequence[TensorSize]) -> list[cost.AllReduce]:
+  """Returns buckets as the cost model takes them."""
+  found = []
+  for bucket in buckets:
+    itemsize = ITEMSIZES[sizes[bucket.tensors[0]].dtype]
+    found.append(cost.AllReduce(
+        bucket.sharded_algorithm, (bucket.num_bytes or 0) // itemsize,
+        itemsize, bucket.rotation, len(bucket.tensors) > 1))
+  return found
+
+
+def _buckets(sizes: Sequence[TensorSize], topology: topology_lib.Topology,
+             packing: Packing, choose: Callable[[int | None], Choice]
+             ) -> tuple[Bucket, ...]:
   alike = collections.defaultdict(list)
-  choice_of = functools.cache(  # Of thousands of tensors, many have one size.
-      lambda num_bytes: _choose(num_bytes, topology, spec, nccl))
+  choose = functools.cache(choose)  # Of thousands, many have one size.
   for position, size in enumerate(sizes):
-    choice = choice_of(size.num_bytes)
+    choice = choose(size.num_bytes)
     if packing.wanted:  # The user's wish goes before a rule's.
       choice = dataclasses.replace(choice, pack=False)
     alike[choice, size.dtype].append(position)
@@ -164,26 +207,37 @@ def plan(sizes: Sequence[TensorSize], topology: topology_lib.Topology,
     for pack in _packs(positions, sizes, choice, packing):
       packs.append((choice, pack))
   packs.sort(key=lambda item: -item[1][-1])
-  buckets, rotations = [], _Rotations(_num_rotations(topology))
+  buckets, balancers = [], dict[int, _Rotations]()
   largest = max((size.num_bytes or 0 for size in sizes), default=0)
   for choice, pack in packs:
     known = [sizes[i].num_bytes for i in pack]
     total = None if None in known else sum(n for n in known if n is not None)
     # A tensor whose shape isn't known travels unsharded.
     shards = 1 if total is None else choice.shards
-    rotation = rotations.next(shards, largest if total is None else total)
+    count = _num_rotations(topology, "/" in choice.algorithm)
+    rotation = balancers.setdefault(count, _Rotations(count)).next(
+        shards, largest if total is None else total)
     buckets.append(
         Bucket(tuple(pack), choice.algorithm, shards, rotation, total))
-  return Plan(tuple(buckets))
+  return tuple(buckets)
 
 
-def _num_rotations(topology: topology_lib.Topology) -> int:
-  """Returns how many devices take turns at the work.
+def _by_rules(rules: auto_rules.Rules, num_bytes: int | None) -> Choice:
+  rule = auto_rules.rule_for(num_bytes, rules)
+  return Choice(rule.algorithm, rule.shards, rule.pack)
 
-  All, unless they are one machine's CPUs: those have the same cores and memory
-  whoever sums, and where one does, TensorFlow makes the sums one by one and
-  frees results sooner (ResNet-50 on two: 15 ms, not 22, and no page faults).
+
+def _num_rotations(topology: topology_lib.Topology, pair: bool) -> int:
+  """Returns after how many rotations the same devices have the same roles.
+
+  In a pair, devices of a worker take turns, and so do workers. Elsewhere all
+  devices do, unless they are one machine's CPUs: those have the same cores and
+  memory whoever sums, and where one does, TensorFlow makes the sums one by one
+  and frees results sooner (ResNet-50 on two: 15 ms, not 22, and no page
+  faults).
   """
+  if pair and len(topology.workers) > 1:
+    return math.lcm(len(topology.workers), *map(len, topology.workers))
   return 1 if topology.is_one_cpu else len(topology.devices)
 
 
@@ -208,15 +262,6 @@ class _Rotations:
       # One more than its bytes: those of no or of unknown size go round, too.
       self._loads[(first + shard) % len(self._loads)] += num_bytes // shards + 1
     return first
-
-
-def _choose(num_bytes: int | None, topology: topology_lib.Topology,
-         spec: spec_lib.AllReduceSpec, nccl: bool) -> Choice:
-  if spec.is_auto:
-    rule = auto_rules.rule_for(num_bytes, topology, nccl)
-    return Choice(rule.algorithm, 1, rule.pack)
-  line = spec.line_for(num_bytes)
-  return Choice(line.alg, line.shards)
 
 
 def _packs(positions: Sequence[int], sizes: Sequence[TensorSize],

@@ -35,6 +35,7 @@ class Algorithm:
     modelled: whether TensorFlow does it out of sight: not proved, its cost a
       model.
     pair: for "intra/inter", the two algorithms.
+    shards: in how many parts it sums, side by side.
   """
 
   name: str
@@ -52,6 +53,7 @@ class Algorithm:
   traffic: Callable[[int, base.Group], traffic_lib.Traffic] | None = None
   modelled: bool = False
   pair: "tuple[Algorithm, Algorithm] | None" = None
+  shards: int = 1
 
   def __post_init__(self) -> None:
     for first, second in (("reduce_scatter", "all_gather"),

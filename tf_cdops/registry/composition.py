@@ -51,7 +51,8 @@ def sharded(algorithm: Algorithm, shards: int) -> Algorithm:
   return dataclasses.replace(
       algorithm, name=algorithm.name + (f"#{shards}" if shards > 1 else ""),
       all_reduce=all_reduce, traffic=traffic if algorithm.traffic else None,
-      reduce_scatter=None, all_gather=None, reduce=None, broadcast=None)
+      reduce_scatter=None, all_gather=None, reduce=None, broadcast=None,
+      shards=shards)
 
 
 @functools.lru_cache(maxsize=256)

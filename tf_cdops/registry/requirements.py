@@ -46,9 +46,10 @@ def unmet(algorithm: registry.Algorithm, topology: topology_lib.Topology,
 
 
 def nccl_can_run(topology: topology_lib.Topology, machine: Machine) -> bool:
-  """Whether "auto" may choose NCCL: on GPUs that it can run on."""
+  """Whether "auto" may choose NCCL: on GPUs of a worker that it can run on."""
+  name = "nccl" if len(topology.workers) == 1 else "nccl/ps"
   return topology.device_types == {"GPU"} and not unmet(
-      registry.lookup("nccl"), topology, machine)
+      registry.lookup(name), topology, machine)
 
 
 def _unmet(algorithm: registry.Algorithm, topology: topology_lib.Topology,

@@ -84,13 +84,20 @@ def phase(steps: int, sources: np.ndarray, targets: np.ndarray,
                hidden)
 
 
-def engine_traffic(length: int, group: base.Group) -> Traffic:
-  """Models one of TensorFlow's engines: one opaque step, a ring's payload."""
+def engine_traffic(length: int, group: base.Group,
+                   hidden: int | None = None) -> Traffic:
+  """Models one of TensorFlow's engines: one opaque step, a ring's payload.
+
+  Args:
+    length: the number of elements.
+    group: where it takes place.
+    hidden: the further steps that are waited for; a ring's if None.
+  """
   ring = np.array([rank for ranks in group.workers for rank in ranks])
   lengths = np.array(base.part_lengths(length, len(ring)))
   around = phase(1, ring, np.roll(ring, -1),
                  2 * length - lengths - np.roll(lengths, -1),
-                 hidden=max(2 * len(ring) - 3, 0))
+                 max(2 * len(ring) - 3, 0) if hidden is None else hidden)
   return Traffic((around,), (), ring, lengths)
 
 

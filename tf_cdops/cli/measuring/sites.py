@@ -21,15 +21,17 @@ _ANSWER_SECONDS = 10.0
 
 @dataclasses.dataclass(frozen=True)
 class Site:
-  """Devices to measure on.
+  """Devices to measure on, by their full names in replica order.
 
   Attributes:
-    devices: their full names, in replica order.
+    devices: their names.
+    bandwidth: the rate of each worker's cable, if it has one of its own.
     is_elsewhere: whether other machines may have them, whose memory isn't
       known here.
   """
 
   devices: tuple[str, ...]
+  bandwidth: str | None = None
   is_elsewhere: bool = False
 
   @property
@@ -60,6 +62,8 @@ class Site:
     kinds = " and ".join(sorted(topology.device_types))
     text = f"{len(self.devices)} {kinds} devices"
     workers = len(topology.workers)
+    if self.bandwidth is not None:
+      return f"{text} of {workers} workers with cables of {self.bandwidth}"
     return text if workers == 1 else f"{text} of {workers} workers"
 
 
@@ -98,11 +102,13 @@ def local(device_type: str, count: int | None = None) -> Site:
 
 
 @contextlib.contextmanager
-def local_cluster(workers: int, devices_per_worker: int) -> Iterator[Site]:
+def local_cluster(workers: int, devices_per_worker: int,
+                  bandwidth: str | None = None) -> Iterator[Site]:
   """Starts as many TensorFlow servers on this machine, for a while."""
-  with cluster_lib.LocalCluster(workers, devices_per_worker) as cluster:
+  with cluster_lib.LocalCluster(workers, devices_per_worker,
+                                bandwidth=bandwidth) as cluster:
     strategy = cluster_lib.multi_worker_strategy(cluster)
-    yield Site(tuple(strategy.extended.worker_devices))
+    yield Site(tuple(strategy.extended.worker_devices), bandwidth)
 
 
 def running_cluster(text: str, devices_per_worker: int | None = None,

@@ -2,18 +2,14 @@
 
 import collections
 import html
-import itertools
 import math
 from typing import NamedTuple
 
 from tf_cdops import cost
 from tf_cdops import explaining
 from tf_cdops import registry
-from tf_cdops.explaining import parts
 from tf_cdops.explaining import wording
-from tf_cdops.planning import auto_rules
 from tf_cdops.planning import spec as spec_lib
-from tf_cdops.registry import requirements
 
 _WIDTH, _HEIGHT = 960, 400
 _LEFT, _RIGHT, _TOP, _BOTTOM = 62, 12, 30, 96
@@ -180,10 +176,7 @@ def _bands(e: explaining.Explanation) -> list[_Band]:
     return [_Band(name, None if line.limit == spec_lib.UNLIMITED
                   else line.limit, name)
             for name, line in zip(names, e.spec, strict=True)]
-  nccl = requirements.nccl_can_run(e.topology, parts.MACHINE)
-  limits = sorted({rule.limit for rule in e.rules if rule.limit})
-  rules = [auto_rules.rule_for(limit, e.topology, nccl)
-           for limit in [*limits, None]]
-  return [_Band(rule.algorithm, rule.limit,
-                rule.algorithm + ", packed" * rule.pack)
-          for rule, _ in itertools.groupby(rules)]
+  names = [rule.algorithm if rule.shards == 1
+           else f"{rule.algorithm}#{rule.shards}" for rule in e.rules]
+  return [_Band(name, rule.limit, name + ", packed" * rule.pack)
+          for name, rule in zip(names, e.rules, strict=True)]
