@@ -143,7 +143,7 @@ def _measure(args: argparse.Namespace, site: "sites.Site", specs: list[str],
   largest = max(wanted, key=lambda load: load.num_bytes)
   if not site.is_elsewhere:
     memory.check_fits(largest.num_bytes, len(site.devices), largest.name)
-  field = [contenders.of_spec(text, name=text)
+  field = [contenders.of_spec(text, name=text, link=site.link)
            for text in _runnable(specs, wanted, site, args.specs is None)]
   if args.tensorflow:
     field += contenders.of_tensorflow()

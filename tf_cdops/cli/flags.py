@@ -16,7 +16,7 @@ from tf_cdops import cost
 from tf_cdops import cross_device_ops
 from tf_cdops.base import device_names
 from tf_cdops.base import errors
-from tf_cdops.cost import network as network_lib
+from tf_cdops.cost import given as given_links
 from tf_cdops.planning import planner
 from tf_cdops.planning import spec as spec_lib
 
@@ -109,9 +109,11 @@ def define_flags(
   define("num_gpus_per_worker", _whole("num_gpus_per_worker"), "GPUs",
          "a whole number of at least 0",
          "GPUs of each worker. Default: as many as the values are on.")
-  define("network", _network, "link", "the name of a link, such as 10gbe",
+  define("network", _network, "link",
+         "the name of a link, such as 10gbe, or @links.json",
          "The link between workers, by which 'auto' chooses: "
-         f"{', '.join(cost.PRESETS)}. Default: what is common.")
+         f"{', '.join(cost.PRESETS)}; '@links.json' as `tf_cdops doctor` "
+         "measures it. Default: what is common.")
   for name in ("cross_device_ops", *_ALL):  # So that --help shows them.
     flag_values.register_key_flag_for_module(sys.argv[0], flag_values[name])
 
@@ -161,7 +163,7 @@ def _whole(name: str) -> Callable[[str], int]:
 
 
 def _network(text: str) -> str:
-  network_lib.check(text, "--network")
+  given_links.check(text, "--network")
   return text
 
 

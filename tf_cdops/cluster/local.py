@@ -11,6 +11,7 @@ from typing import Any
 
 from absl import logging
 
+from tf_cdops import cost
 from tf_cdops.base import errors
 from tf_cdops.base import rates
 from tf_cdops.cluster import addresses
@@ -20,6 +21,9 @@ from tf_cdops.cluster import isolation
 from tf_cdops.cluster import probing
 
 _MAX_WORKERS = 64
+# Of a message between hosts with cables, in seconds: what was seen where all of
+# them share two cores.
+_LATENCY, _MESSAGE = 1e-4, 1e-4
 _ATTEMPTS = 3  # A free port can be taken before its server binds it.
 # What a worker says then; TensorFlow's own log, with the reason, is off.
 _TAKEN = ("Could not start gRPC server", "Address already in use")
@@ -77,6 +81,13 @@ class LocalCluster:
     shaped = f", bandwidth={self.bandwidth!r}" if self.bandwidth else ""
     return (f"LocalCluster({self.num_workers}, {self.devices_per_worker}"
             f"{shaped})")
+
+  @property
+  def link(self) -> cost.Link | None:
+    """The link between its workers, for "auto"; None without a bandwidth."""
+    if self._rate is None:
+      return None
+    return cost.Link(str(self.bandwidth), _LATENCY, self._rate, _MESSAGE)
 
   def as_dict(self) -> dict[str, list[str]]:
     """Returns the addresses by job, as tf.train.ClusterSpec does."""

@@ -56,8 +56,10 @@ def multi_worker_strategy(
   connecting.connect(resolved, timeout)
   by_worker = _devices(resolved, device_type, devices_per_worker)
   devices = [name for names in by_worker for name in names]
-  ops = (cross_device_ops_lib.MultiWorkerAllReduce(all_reduce_spec="auto")
-         if cross_device_ops is None else cross_device_ops)
+  ops = cross_device_ops
+  if ops is None:
+    ops = cross_device_ops_lib.MultiWorkerAllReduce(
+        all_reduce_spec="auto", network=getattr(cluster, "link", None))
   return tf_compat.mirrored_strategy_over(
       devices, ops, by_worker if input_per_worker else None)
 

@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-from typing import Any
 
 from tf_cdops.base import errors
 from tf_cdops.base import topology as topology_lib
@@ -71,33 +70,6 @@ class Network:
     gpus = topology.device_types == {"GPU"}
     return cls(PRESETS["nvlink" if gpus else "memory"], PRESETS["100gbe"],
                300e9 if gpus else 5e9)
-
-
-def check(given: Any, argument: str = "network") -> Network | Link | None:
-  """Returns what a user gave for the links: a preset's name is its link."""
-  if given is None or isinstance(given, Network):
-    return given
-  if isinstance(given, str):
-    return preset(given, argument)
-  raise errors.InputError(
-      f"`{argument}` ({given!r}) must be a tf_cdops.Network, or the name of a "
-      f"link: {', '.join(PRESETS)}.")
-
-
-def resolve(given: Network | Link | None,
-            topology: topology_lib.Topology) -> Network:
-  """Returns the links of some devices; a link is the one between workers.
-
-  Where there is one worker, it is the one between its devices.
-  """
-  if isinstance(given, Network):
-    return given
-  common = Network.common(topology)
-  if given is None:
-    return common
-  if len(topology.workers) == 1:
-    return dataclasses.replace(common, inside=given)
-  return dataclasses.replace(common, across=given)
 
 
 @dataclasses.dataclass(frozen=True)

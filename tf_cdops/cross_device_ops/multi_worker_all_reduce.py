@@ -14,7 +14,7 @@ from tf_cdops.base import device_names
 from tf_cdops.base import errors
 from tf_cdops.base import tf_compat
 from tf_cdops.base import topology as topology_lib
-from tf_cdops.cost import network as network_lib
+from tf_cdops.cost import given as given_links
 from tf_cdops.cross_device_ops import all_reduce
 from tf_cdops.cross_device_ops import reduction_to_one_device
 from tf_cdops.execution import devices as devices_lib
@@ -72,7 +72,8 @@ class MultiWorkerAllReduce(all_reduce.AllReduceCrossDeviceOps):
         For hunting faults: it doubles the work.
       network: the links, by which "auto" chooses: a `tf_cdops.Network`, or
         the name of the link between workers (between devices, where there is
-        one worker), such as "10gbe". None for what such devices commonly have.
+        one worker), such as "10gbe", or "@links.json", as `tf_cdops doctor`
+        measures them. None for what such devices commonly have.
 
     Raises:
       ValueError: for a wrong spec, device or number.
@@ -94,7 +95,7 @@ class MultiWorkerAllReduce(all_reduce.AllReduceCrossDeviceOps):
     self._declared = topology
     self._counted: set[tuple[str, ...]] = set()
     self._self_check = self_check
-    self._network = network_lib.check(network)
+    self._network = given_links.check(network)
     if reproducible:
       self._check_in_order()
       self._composed = (registry.in_order,)

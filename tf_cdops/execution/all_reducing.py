@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from tf_cdops.base import errors
 from tf_cdops.base import topology as topology_lib
-from tf_cdops.cost import network as network_lib
+from tf_cdops.cost import given as given_links
 from tf_cdops.execution import devices
 from tf_cdops.execution import executor
 from tf_cdops.execution import inputs
@@ -50,7 +50,7 @@ def all_reduce(tensors: Sequence[Any], spec: Any = "auto", *,
   """
   inputs.check_reduce_op(reduce_op)
   parsed = planner.parse_all_reduce_spec(spec)
-  links = network_lib.check(network)
+  links = given_links.check(network)
   values = inputs.tensors_to_reduce(tensors)
   if topology is not None:
     _check_topology(topology, len(values))

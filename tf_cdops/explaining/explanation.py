@@ -11,7 +11,7 @@ from tf_cdops import cost
 from tf_cdops import registry
 from tf_cdops.base import errors
 from tf_cdops.base import topology as topology_lib
-from tf_cdops.cost import network as network_lib
+from tf_cdops.cost import given as given_links
 from tf_cdops.explaining import parts as parts_lib
 from tf_cdops.explaining import wording
 from tf_cdops.planning import auto_rules
@@ -116,8 +116,8 @@ def explain(spec: Any, topology: topology_lib.Topology,
     for line in parsed:
       requirements.check(registry.lookup(line.alg), topology,
                          parts_lib.MACHINE)
-  model = cost.Model(topology, network_lib.resolve(
-      network_lib.check(network), topology))
+  model = cost.Model(topology, given_links.resolve(
+      given_links.check(network), topology))
   costs = parts_lib.PlanCosts(model, tensors, packing)
   plan = costs.plan(parsed)
   parts = costs.parts(plan, _reasons(parsed, plan, packing, tensors))

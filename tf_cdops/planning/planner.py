@@ -12,7 +12,7 @@ from tf_cdops import cost
 from tf_cdops import registry
 from tf_cdops.base import errors
 from tf_cdops.base import topology as topology_lib
-from tf_cdops.cost import network as network_lib
+from tf_cdops.cost import given as given_links
 from tf_cdops.planning import auto_rules
 from tf_cdops.planning import spec as spec_lib
 
@@ -167,7 +167,7 @@ def plan(sizes: Sequence[TensorSize], topology: topology_lib.Topology,
   if not spec.is_auto:
     return Plan(_buckets(sizes, topology, packing, lambda num_bytes: Choice(
         *spec.line_for(num_bytes)[:2])))
-  links = network_lib.resolve(network, topology)
+  links = given_links.resolve(network, topology)
   model = cost.Model(topology, links, _WORK)
   plans = []
   for rules in auto_rules.proposals(

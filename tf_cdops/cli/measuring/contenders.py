@@ -6,6 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tf_cdops import cost
 from tf_cdops import cross_device_ops
 from tf_cdops.base import topology as topology_lib
 from tf_cdops.execution import executor
@@ -28,20 +29,22 @@ class Contender:
 
 
 def of_spec(spec: Any, packing: planner.Packing | None = None,
-            name: str | None = None) -> Contender:
+            name: str | None = None, link: cost.Link | None = None
+            ) -> Contender:
   """Returns the contender that follows a spec, checked at once.
 
   Args:
     spec: as `MultiWorkerAllReduce` takes it.
     packing: what is joined; None for what the spec's file says, if it does.
     name: for tables; the spec's text if None.
+    link: the one between workers, if it is known.
   """
   parsed = planner.parse_all_reduce_spec(spec)
   arguments: dict[str, Any] = packing.arguments() if packing else {}
   return Contender(
       name or str(parsed), True,
       lambda: cross_device_ops.MultiWorkerAllReduce(
-          all_reduce_spec=parsed, **arguments))
+          all_reduce_spec=parsed, network=link, **arguments))
 
 
 def of_tensorflow() -> tuple[Contender, ...]:

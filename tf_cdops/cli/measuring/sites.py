@@ -9,6 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_cdops import cluster as cluster_lib
+from tf_cdops import cost
 from tf_cdops.base import device_names
 from tf_cdops.base import errors
 from tf_cdops.base import tf_compat
@@ -28,11 +29,13 @@ class Site:
     bandwidth: the rate of each worker's cable, if it has one of its own.
     is_elsewhere: whether other machines may have them, whose memory isn't
       known here.
+    link: the one between workers, if it is known.
   """
 
   devices: tuple[str, ...]
   bandwidth: str | None = None
   is_elsewhere: bool = False
+  link: cost.Link | None = None
 
   @property
   def topology(self) -> topology_lib.Topology:
@@ -108,7 +111,8 @@ def local_cluster(workers: int, devices_per_worker: int,
   with cluster_lib.LocalCluster(workers, devices_per_worker,
                                 bandwidth=bandwidth) as cluster:
     strategy = cluster_lib.multi_worker_strategy(cluster)
-    yield Site(tuple(strategy.extended.worker_devices), bandwidth)
+    yield Site(tuple(strategy.extended.worker_devices), bandwidth,
+               link=cluster.link)
 
 
 def running_cluster(text: str, devices_per_worker: int | None = None,

@@ -137,7 +137,8 @@ def _race(composed: tuning.Setting, inputs: exact_inputs.Inputs,
   """Runs the choice and "auto" in pairs until the time is up."""
   with limits.limit(_LIMIT_SECONDS, "building the final comparison"):
     auto, other = (
-        steps.build(contenders.of_spec(choice.spec, choice.packing), inputs)
+        steps.build(contenders.of_spec(choice.spec, choice.packing,
+                                       link=inputs.site.link), inputs)
         for choice in (AUTO, composed))
   seconds: dict[str, list[float]] = {"auto": [], "composed": []}
   timed = timing.rounds({"auto": auto.run, "composed": other.run})
