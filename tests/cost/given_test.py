@@ -36,7 +36,7 @@ class GivenTest(parameterized.TestCase):
     path = self.create_tempfile("links.json", _FILE).full_path
     self.assertEqual(given.check(f"@{path}").across.bytes_per_second, 1.2e9)
 
-  @parameterized.parameters(5, "tengbe", ["10gbe"])
+  @parameterized.parameters((5,), ("tengbe",), (["10gbe"],))
   def test_what_is_wrong_is_said_by_all_who_take_it(self, wrong):
     for take in (given.check,
                  lambda network: tf_cdops.MultiWorkerAllReduce(
