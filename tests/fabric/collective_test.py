@@ -8,6 +8,7 @@ from tests import virtual_devices
 
 from absl.testing import absltest
 from absl.testing import parameterized
+import numpy as np
 import tensorflow as tf
 
 import tf_cdops
@@ -16,6 +17,8 @@ from tf_cdops.fabric import thread_numbers
 
 _DEVICES, _STEPS = 3, 20
 _NAMES = virtual_devices.names(_DEVICES)
+# Of NumPy: TensorFlow's own tf.fill isn't always right in eager threads.
+_ARRAYS = (np.ones([5], np.float32), np.ones([2, 2], np.float32))
 _TWO_WORKERS = tf_cdops.Topology.from_devices(_NAMES, [_NAMES[:2], _NAMES[2:]])
 
 
@@ -23,11 +26,11 @@ def sums(factor: tf.Tensor, spec: str = "collective",
          topology: tf_cdops.Topology | None = None) -> list[tf.Tensor]:
   """Sums factor, 2 factor and 3 factor, twice over, in two shapes."""
   results = []
-  for shape in ([5], [2, 2]):
+  for array in _ARRAYS:
     placed = []
     for i, name in enumerate(_NAMES):
       with tf.device(name):
-        placed.append(tf.fill(shape, factor * (i + 1)))
+        placed.append(array * factor * (i + 1))
     results += tf_cdops.all_reduce(placed, spec, topology=topology)
   return results
 
