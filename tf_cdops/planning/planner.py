@@ -14,6 +14,7 @@ from tf_cdops.base import errors
 from tf_cdops.base import topology as topology_lib
 from tf_cdops.cost import given as given_links
 from tf_cdops.planning import auto_rules
+from tf_cdops.planning import packs as packs_lib
 from tf_cdops.planning import spec as spec_lib
 
 Packing = spec_lib.Packing
@@ -204,7 +205,8 @@ def _buckets(sizes: Sequence[TensorSize], topology: topology_lib.Topology,
     alike[choice, size.dtype].append(position)
   packs = []
   for (choice, _), positions in alike.items():
-    for pack in _packs(positions, sizes, choice, packing):
+    for pack in packs_lib.divide(
+        positions, [size.num_bytes for size in sizes], choice.pack, packing):
       packs.append((choice, pack))
   packs.sort(key=lambda item: -item[1][-1])
   buckets, balancers = [], dict[int, _Rotations]()
@@ -262,55 +264,3 @@ class _Rotations:
       # One more than its bytes: those of no or of unknown size go round, too.
       self._loads[(first + shard) % len(self._loads)] += num_bytes // shards + 1
     return first
-
-
-def _packs(positions: Sequence[int], sizes: Sequence[TensorSize],
-           choice: Choice, packing: Packing) -> Iterable[list[int]]:
-  known = [i for i in positions if sizes[i].num_bytes is not None]
-  yield from ([i] for i in positions if sizes[i].num_bytes is None)
-  weight = lambda i: sizes[i].num_bytes or 0
-  if packing.num_packs:
-    total = sum(map(weight, known))
-    count = max(packing.num_packs, -(-total // packing.cap))
-    for pack in _near_equal(known, weight, count):
-      yield from _capped(pack, weight, packing.cap, len(pack))
-  elif packing.wanted or choice.pack:
-    limit = packing.small_max_bytes if packing.wanted else math.inf
-    group = (packing.small_max_group or 1) if packing.wanted else len(known)
-    small = [i for i in known if weight(i) <= limit]
-    yield from _capped(small, weight, packing.cap, group)
-    yield from ([i] for i in known if weight(i) > limit)
-  else:
-    yield from ([i] for i in known)
-
-
-def _near_equal(positions: Sequence[int], weight: Callable[[int], int],
-                count: int) -> Iterable[list[int]]:
-  """Cuts a row into `count` runs of near-equal weight, none of them empty."""
-  rest, heavy = list(positions), sum(map(weight, positions))
-  while rest:
-    target = heavy / max(count, 1)
-    pack, load = [rest[0]], weight(rest[0])
-    for i in rest[1:]:
-      left = len(rest) - len(pack)
-      if count > 1 and (left < count or load + weight(i) / 2 > target):
-        break
-      pack.append(i)
-      load += weight(i)
-    yield pack
-    rest, heavy, count = rest[len(pack):], heavy - load, count - 1
-
-
-def _capped(positions: Sequence[int], weight: Callable[[int], int], cap: int,
-            group: int) -> Iterable[list[int]]:
-  """Cuts a row into runs of at most `cap` bytes and `group` tensors."""
-  pack: list[int] = []
-  load = 0
-  for i in positions:
-    if pack and (load + weight(i) > cap or len(pack) == group):
-      yield pack
-      pack, load = [], 0
-    pack.append(i)
-    load += weight(i)
-  if pack:
-    yield pack
