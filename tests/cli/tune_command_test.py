@@ -12,6 +12,7 @@ from tests import python_process
 from tests import virtual_devices
 
 import tf_cdops
+from tf_cdops import cost
 from tf_cdops.base import topology
 from tf_cdops.cli import loads
 from tf_cdops.cli import output
@@ -233,20 +234,30 @@ class PlanOfTheFileTest(parameterized.TestCase):
         [raced if better else auto])
 
 
+_SIZES = [planner.TensorSize.from_shape((1 << 24,), "float32")]
+
+
 class AlgorithmsTest(parameterized.TestCase):
 
   def test_one_worker(self):
     names = tuner.algorithms(topology.Topology.from_devices(
-        virtual_devices.names(4)))
+        virtual_devices.names(4)), _SIZES)
     self.assertEqual(names[:2], ["ps", "pscpu"])
     self.assertContainsSubset({"xring", "rechd", "collective"}, names)
     self.assertNoCommonElements(names, ["nccl", "psgpu", "ps/ps"])
 
   @parameterized.parameters((1, False), (2, True))
   def test_pairs_where_workers_have_several_devices(self, devices, pairs):
-    names = tuner.algorithms(topology.Topology.grid(2, devices,
-                                                    device_type="CPU"))
+    names = tuner.algorithms(
+        topology.Topology.grid(2, devices, device_type="CPU"), _SIZES)
     self.assertEqual("ps/ps" in names and "xring/rechd" in names, pairs)
+
+  def test_the_least_predicted_time_first_between_workers(self):
+    hosts = topology.Topology.grid(4, 1, device_type="CPU")
+    slow = cost.Link("500mbit", 1e-4, 62.5e6, 1e-4)
+    names = tuner.algorithms(hosts, _SIZES, slow)
+    self.assertIn(names[0], ("collective", "xring"))
+    self.assertLess(names.index("rechd"), names.index("ps"))
 
 
 if __name__ == "__main__":

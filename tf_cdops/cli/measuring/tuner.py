@@ -5,6 +5,7 @@ import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
 
+from tf_cdops import cost
 from tf_cdops import registry
 from tf_cdops.base import topology as topology_lib
 from tf_cdops.cli.measuring import contenders
@@ -15,7 +16,9 @@ from tf_cdops.cli.measuring import sites
 from tf_cdops.cli.measuring import steps
 from tf_cdops.cli.measuring import timing
 from tf_cdops.cli.measuring import tuning
+from tf_cdops.cost import given
 from tf_cdops.execution import executor
+from tf_cdops.explaining import parts
 from tf_cdops.planning import planner
 from tf_cdops.planning import spec as spec_lib
 from tf_cdops.registry import requirements
@@ -25,8 +28,9 @@ _SEARCHING = 0.6  # The part of the time that goes into the search.
 _SAMPLE = 32  # Tensors of a class that stand for all of it in the search.
 _LEAST_PAIRS, _MAX_PAIRS = 6, 100  # Fewer can't prove anything.
 _LIMIT_SECONDS = 600.0
-# Tried first, since time may run out: what most often wins.
-_FIRST = ("nccl", "ps", "ps/ps", "pscpu", "hierarchical_copy")
+# Tried first on one machine's CPUs, since time may run out: what most often
+# wins there.
+_FIRST = ("ps", "pscpu", "hierarchical_copy")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,7 +83,7 @@ def tune(site: sites.Site, sizes: Sequence[planner.TensorSize],
     on_candidate: called before each candidate is tried.
   """
   end = time.monotonic() + seconds
-  names = algorithms(site.topology)
+  names = algorithms(site.topology, sizes, site.link)
   classes = tuning.size_classes([size.num_bytes or 0 for size in sizes])
   found: dict[tuning.SizeClass, dict[planner.Choice, float]] = {}
   untried = 0
@@ -95,17 +99,24 @@ def tune(site: sites.Site, sizes: Sequence[planner.TensorSize],
   composed = tuning.compose(found)
   planned = [
       executor.checked_plan(tuple(sizes), site.topology, choice.spec,
-                            choice.packing)
+                            choice.packing, site.link).buckets
       for choice in (AUTO, composed)]
   race = None if planned[0] == planned[1] else _race(
       composed, exact_inputs.make(site, sizes), end)
   return Outcome(composed, found, untried, race)
 
 
-def algorithms(topology: topology_lib.Topology) -> list[str]:
+def algorithms(topology: topology_lib.Topology,
+               sizes: Sequence[planner.TensorSize],
+               link: cost.Link | None = None) -> list[str]:
   """Returns what can run on these devices, the most promising first.
 
   Pairs only where workers have several devices; elsewhere they add nothing.
+
+  Args:
+    topology: the devices.
+    sizes: the tensors.
+    link: the one between workers, if it is known.
   """
   names = [algorithm.name for algorithm in registry.all_reduce_algorithms()]
   if len(topology.workers) > 1 and len(topology.devices) > len(
@@ -115,8 +126,14 @@ def algorithms(topology: topology_lib.Topology) -> list[str]:
   machine = executor.machine()
   fitting = [name for name in names if not requirements.unmet(
       registry.lookup(name), topology, machine)]
-  return sorted(fitting, key=lambda name: (
-      _FIRST.index(name) if name in _FIRST else len(_FIRST)))
+  if topology.is_one_cpu:  # Nothing crosses a link: the model doesn't tell.
+    return sorted(fitting, key=lambda name: (
+        _FIRST.index(name) if name in _FIRST else len(_FIRST)))
+  model = cost.Model(topology, given.resolve(link, topology))
+  known = [name for name in fitting if model.knows(registry.lookup(name))]
+  costs = parts.PlanCosts(model, sizes).spec_costs(known)
+  found = sorted(costs, key=lambda one: one.time.total)
+  return list(dict.fromkeys([one.spec for one in found] + fitting))
 
 
 def _search(site: sites.Site, sizes: Sequence[planner.TensorSize],
