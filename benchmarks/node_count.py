@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from tf_cdops import registry
 from tf_cdops.base import topology as topology_lib
 from tf_cdops.fabric import base
 from tf_cdops.fabric import tracing
@@ -38,7 +39,7 @@ def predict(spec: str, sizes: Sequence[planner.TensorSize],
                      *([_FLAT] if reshaped else []))
     values = [fabric.replica(i, sum(lengths), place)
               for i, place in enumerate(topology.devices)]
-    bucket.sharded_algorithm.all_reduce(
+    registry.lookup(bucket.algorithm, bucket.shards).all_reduce(
         fabric, values, base.Group.from_topology(topology, bucket.rotation))
     nodes += fabric.nodes
     for value in values:

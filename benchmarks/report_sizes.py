@@ -18,7 +18,7 @@ logical CPU devices of one process share memory, so it should be far below; and
 as a result is let go of once an element of it is used, not all results need be
 there at a time."""
 
-_FORMULAS = """\
+_NODES = """\
 Half of the tensors are 1 KB matrices, which `auto` packs, half are 128 KB.
 `node_count.py` predicts the nodes: it runs each bucket's algorithm on a fabric
 that counts its verbs. They grow with tensors and, for `auto`, with devices."""
@@ -47,7 +47,7 @@ def other_targets(content: dict[str, Any]) -> str:
   points = content["scaling"]
   if points:
     equal = [one for one in points if one["nodes"] == one["predicted"]]
-    rows.append(("nodes, counted in the graph, are those of the formulas",
+    rows.append(("nodes, counted in the graph, are those predicted",
                  f"{len(equal)} of {len(points)} graphs", "all",
                  _said(len(equal) == len(points))))
   if not rows:
@@ -87,6 +87,6 @@ def scaling(points: Sequence[dict[str, Any]], plot: str | None) -> str:
            f"{one['build_seconds']:.3f}", f"{one['median'] * 1e3:.1f}",
            one["wrong"]) for one in ranked]
   chart = f"\n\n![Nodes, build time and step time as sizes grow]({plot})"
-  return f"## Growing\n\n{_FORMULAS}\n\n" + text_table.markdown(
-      ("spec", ">devices", ">tensors", ">nodes", ">by the formula",
+  return f"## Growing\n\n{_NODES}\n\n" + text_table.markdown(
+      ("spec", ">devices", ">tensors", ">nodes", ">predicted",
        ">build s", ">step ms", ">#wrong"), rows) + (chart if plot else "")

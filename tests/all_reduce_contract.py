@@ -56,7 +56,7 @@ class Contract(absltest.TestCase):
   def prove(self, name: str, topology: topology_lib.Topology, length: int,
             shards: int = 1) -> proof.Trace:
     try:
-      return proof.prove(registry.sharded(registry.lookup(name), shards),
+      return proof.prove(registry.lookup(name, shards),
                          topology, length)
     except errors.ProofError as error:
       self.fail(f"{_where(name, topology, length)}, {shards} shards: {error}")
@@ -81,7 +81,7 @@ class Contract(absltest.TestCase):
   def check_traffic(self, name: str, topology: topology_lib.Topology,
                     length: int, rotation: int, shards: int) -> None:
     where = f"{_where(name, topology, length)}, {rotation}, {shards} shards"
-    algorithm = registry.sharded(registry.lookup(name), shards)
+    algorithm = registry.lookup(name, shards)
     group = base.Group.from_topology(topology, rotation)
     trace = proof.prove(algorithm, topology, length, rotation)
     phases = algorithm.traffic(length, group).phases

@@ -103,7 +103,7 @@ class EveryAlgorithmTest(absltest.TestCase):
 
 def prove(name: str, *sizes: int, length: int, shards: int = 1,
           kind: str = "GPU") -> proof.Trace:
-  return proof.prove(registry.sharded(registry.lookup(name), shards),
+  return proof.prove(registry.lookup(name, shards),
                      workers_of(*sizes, kind=kind), length)
 
 

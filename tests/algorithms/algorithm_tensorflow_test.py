@@ -492,7 +492,7 @@ class GraphAgreesWithTraceTest(AlgorithmTestCase):
         (8, 4, (7,), 3), (7, 3, (10, 10), 2)):
       topology = topology_of(count, workers)
       graph, sources = traced(name, topology, shape, shards)
-      trace = proof.prove(registry.sharded(registry.lookup(name), shards),
+      trace = proof.prove(registry.lookup(name, shards),
                           topology, math.prod(shape))
       self.assertEqual(
           bytes_between_devices(graph, sources),

@@ -24,7 +24,7 @@ _NAMES = ("xring", "rechd", "ps", "pscpu", "psgpu", "hierarchical_copy",
 
 
 def count(name, topology, elements, itemsize=1, shards=1, rotation=0):
-  return usage.count(registry.sharded(registry.lookup(name), shards), topology,
+  return usage.count(registry.lookup(name, shards), topology,
                      elements, itemsize, rotation)
 
 
@@ -37,7 +37,7 @@ class CountedTest(parameterized.TestCase):
   """What is used is what a trace counts, link by link."""
 
   def check(self, name, topology, length, shards, rotation):
-    trace = proof.prove(registry.sharded(registry.lookup(name), shards),
+    trace = proof.prove(registry.lookup(name, shards),
                         topology, length, rotation)
     used = count(name, topology, length, 4, shards, rotation)
     worker = {topology.devices[rank]: w
@@ -176,7 +176,7 @@ class TimeTest(parameterized.TestCase):
     return cost.Network(cost.Link("fast", 1, 100), cost.Link("slow", 10, 10))
 
   def predict(self, name, topology, elements, shards=1) -> cost.Time:
-    algorithm = registry.sharded(registry.lookup(name), shards)
+    algorithm = registry.lookup(name, shards)
     return cost.Model(topology, self.network()).cost(
         [cost.AllReduce(algorithm, elements, 1)]).time
 
@@ -231,7 +231,7 @@ class TimeTest(parameterized.TestCase):
   def test_phases_add_up(self):
     for name in _NAMES:
       for topology in _TOPOLOGIES:
-        one = (registry.sharded(registry.lookup(name), 3), topology, 1000, 4,
+        one = (registry.lookup(name, 3), topology, 1000, 4,
                2)
         used, phases = usage.count(*one), usage.count_by_phase(*one)
         for part in ("steps", "inside", "across"):
@@ -282,7 +282,7 @@ class TimeTest(parameterized.TestCase):
     for name in _NAMES:
       for topology in _TOPOLOGIES:
         for shards in (1, 8):
-          algorithm = registry.sharded(registry.lookup(name), shards)
+          algorithm = registry.lookup(name, shards)
           for network in networks:
             self.assertGreaterEqual(
                 cost.Model(topology, network).cost(

@@ -107,8 +107,9 @@ class BytesTest(parameterized.TestCase):
       worker |= dict(zip(topology.hosts, range(9), strict=False))
       inside = across = 0
       for bucket in e.plan.buckets:
-        trace = proof.prove(bucket.sharded_algorithm, topology,
-                            bucket.num_bytes // 4, bucket.rotation)
+        algorithm = registry.lookup(bucket.algorithm, bucket.shards)
+        trace = proof.prove(algorithm, topology, bucket.num_bytes // 4,
+                            bucket.rotation)
         for (source, target), elements in trace.links().items():
           if worker[source] == worker[target]:
             inside += 4 * elements

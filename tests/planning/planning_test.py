@@ -6,6 +6,7 @@ import hypothesis
 from absl.testing import absltest
 from absl.testing import parameterized
 from hypothesis import strategies as st
+from tests import registrations
 
 import tf_cdops
 from tf_cdops import cost
@@ -184,6 +185,27 @@ class AutoTest(parameterized.TestCase):
       self.assertStartsWith(bucket.algorithm, start)
     for bucket in plan(sizes, "auto", topology=topology, nccl=False):
       self.assertNotIn("nccl", bucket.algorithm)
+
+  @parameterized.parameters({"single_worker": True}, {"kernel": "NcclReduce"},
+                            {"whole_devices": True})
+  def test_leaves_others_alone_that_may_not_run(self, **needs):
+    """A third party's that costs nothing, and what it needs isn't there."""
+    free = lambda length, group: registry.Traffic(())
+    with registrations.undone():
+      registry.register_all_reduce("free", description="Free.", traffic=free,
+                                   **needs)(print)
+      for bucket in plan([1 << 20] * 4, "auto", topology=_TWO):
+        self.assertNotIn("free", bucket.algorithm)
+
+  def test_sees_what_is_registered_later(self):
+    free = lambda length, group: registry.Traffic(())
+    before = plan([1 << 20], "auto", topology=_FOUR)
+    with registrations.undone():
+      registry.register_all_reduce("free", description="Free.",
+                                   traffic=free)(print)
+      bucket, = plan([1 << 20], "auto", topology=_FOUR)
+      self.assertEqual(bucket.algorithm, "free")
+    self.assertEqual(plan([1 << 20], "auto", topology=_FOUR), before)
 
   def test_small_tensors_share_messages(self):
     found = planned([4 << 10] * 60 + [16 << 20], "auto", topology=_FOUR)

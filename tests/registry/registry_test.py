@@ -169,7 +169,7 @@ _PROGRAM = """
     print(*(a.name for a in tf_cdops.all_reduce_algorithms()))
     print(*(a.name for a in tf_cdops.all_reduce_algorithms()))
     for name in ("good", "good/xring", "xring/good"):
-      trace = proof.prove(registry.sharded(registry.lookup(name), 2),
+      trace = proof.prove(registry.lookup(name, 2),
                           tf_cdops.Topology.grid(2, 2), length=10)
       print(name, trace.moved)
     print(tf_cdops.parse_all_reduce_spec("good#2:1k:xring/good"))

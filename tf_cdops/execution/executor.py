@@ -122,8 +122,7 @@ def all_reduce(plan: planner.Plan, batch: Sequence[Sequence[tf.Tensor]],
   fabric = tensorflow_fabric.TensorFlowFabric(options)
   results: list[list[Any]] = [[None] * len(names) for _ in batch]
   for bucket in plan.buckets:
-    algorithm = registry.sharded(registry.lookup(bucket.algorithm),
-                                 bucket.shards)
+    algorithm = registry.lookup(bucket.algorithm, bucket.shards)
     for compose in composed:
       algorithm = compose(algorithm)
     values = [batch[i] for i in bucket.tensors]

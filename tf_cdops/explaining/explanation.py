@@ -19,9 +19,6 @@ from tf_cdops.planning import planner
 from tf_cdops.planning import spec as spec_lib
 from tf_cdops.registry import requirements
 
-# Pairs of different algorithms that are compared, where they can run.
-_PAIRS = ("nccl/pscpu", "nccl/rechd", "nccl/xring", "xring/rechd")
-
 
 @dataclasses.dataclass(frozen=True)
 class Explanation:
@@ -133,11 +130,9 @@ def _others(spec: spec_lib.AllReduceSpec,
             costs: parts_lib.PlanCosts) -> tuple[parts_lib.SpecCost, ...]:
   names = [known.name for known in registry.all_reduce_algorithms()]
   topology = costs.model.topology
-  workers = topology.workers
   if len(topology.devices) == 1:
     return ()
-  if len(workers) > 1 and max(map(len, workers)) > 1:
-    names += [f"{name}/{name}" for name in names] + list(_PAIRS)
+  names += auto_rules.pairs(topology, names)
   able = lambda algorithm: costs.model.knows(algorithm) and (
       not requirements.unmet(algorithm, topology, parts_lib.MACHINE))
   found = costs.spec_costs(name for name in names if name != str(spec)

@@ -93,7 +93,7 @@ class PlanCosts:
         self._sizes) for pair in (False, True)}
     found = []
     for name in names:
-      algorithm = registry.sharded(registry.lookup(name), 1)
+      algorithm = registry.lookup(name, 1)
       found.append(_named(name, self.model.cost(
           [one._replace(algorithm=algorithm)
            for one in batches[algorithm.pair is not None]])))

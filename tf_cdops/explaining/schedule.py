@@ -93,7 +93,7 @@ def for_bucket(bucket: planner.Bucket,
   small = _small(topology)
   shards = min(bucket.shards, _MOST_SHARDS)
   parts = len(small.devices) * shards
-  algorithm = registry.sharded(registry.lookup(bucket.algorithm), shards)
+  algorithm = registry.lookup(bucket.algorithm, shards)
   trace = proof.prove(algorithm, small, parts, bucket.rotation)
   return _Reader(small, trace).read(
       bucket.algorithm, shards, small != topology or shards != bucket.shards)

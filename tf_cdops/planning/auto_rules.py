@@ -20,7 +20,7 @@ from tf_cdops.planning import spec as spec_lib
 # Ends of the sizes that may be packed together.
 _LIMITS = tuple(1 << power for power in (12, 14, 16, 18, 20, 22, 24))
 # Algorithms for inside a worker, and across, that may be the best.
-_INTRA, _INTER = ("ps", "xring"), ("ps", "xring", "rechd")
+_INTRA, _INTER = ("nccl", "ps", "xring"), ("ps", "xring", "rechd")
 _SHARDS, _MOST_SHARDS = (4, 8), 16
 # Of how many, for each part of a batch and then for all of it, it is looked
 # closer who is the best.
@@ -86,22 +86,35 @@ def rule_for(num_bytes: int | None, rules: Rules) -> Rule:
 
 def candidates(topology: topology_lib.Topology, nccl: bool) -> list[str]:
   """Returns the algorithms, and pairs of them, that may be the best there."""
+  several = len(topology.workers) > 1
   names = [known.name for known in registry.all_reduce_algorithms()
-           if known.traffic and not known.modelled and (
-               not known.device_types
-               or topology.device_types <= known.device_types)]
+           if known.traffic and not known.modelled and not (
+               known.kernel or known.whole_devices
+               or (known.single_worker and several)) and (
+                   not known.device_types
+                   or topology.device_types <= known.device_types)]
   if len(topology.workers) == len(topology.devices):
     return names
   # NCCL has GPUs' links to itself, and uses them as no copies of TensorFlow's
   # do: the model doesn't know that.
   if nccl:
-    return ["nccl"] if len(topology.workers) == 1 else [
-        f"nccl/{inter}" for inter in _INTER]
-  if len(topology.workers) == 1:
-    return names
+    return [f"nccl/{inter}" for inter in _INTER] if several else ["nccl"]
+  return [*(name for name in pairs(topology, names)
+            if not name.startswith("nccl/")), *names]
+
+
+def pairs(topology: topology_lib.Topology, names: Iterable[str]) -> list[str]:
+  """Returns the pairs that may be the best there; none where they add nothing.
+
+  Args:
+    topology: the devices; only where workers have several do pairs add any.
+    names: of algorithms, each of which is paired with itself.
+  """
+  if not 1 < len(topology.workers) < len(topology.devices):
+    return []
   return list(dict.fromkeys([
       *(f"{a}/{b}" for a, b in itertools.product(_INTRA, _INTER)),
-      *(f"{name}/{name}" for name in names), *names]))
+      *(f"{name}/{name}" for name in names)]))
 
 
 def _shards(name: str, topology: topology_lib.Topology) -> Sequence[int]:
@@ -115,9 +128,11 @@ def _shards(name: str, topology: topology_lib.Topology) -> Sequence[int]:
 
 
 @functools.lru_cache(maxsize=64)
-def _units(topology: topology_lib.Topology, nccl: bool, network: cost.Network
+def _units(topology: topology_lib.Topology, nccl: bool, network: cost.Network,
+           registered: tuple[registry.Algorithm, ...]
            ) -> dict[tuple[str, int], units.Unit]:
   """Returns what each candidate costs, by its name and shards."""
+  del registered  # With others, it is to be looked at anew.
   model = cost.Model(topology, network)
   found = {name: units.of_algorithm(model, registry.lookup(name))
            for name in candidates(topology, nccl)}
@@ -128,7 +143,7 @@ def _units(topology: topology_lib.Topology, nccl: bool, network: cost.Network
 def _cheapest(sizes: tuple[int, ...], topology: topology_lib.Topology,
               nccl: bool, network: cost.Network) -> list[Rules]:
   """Tries each limit of packing, with the best algorithms below and above."""
-  found = _units(topology, nccl, network)
+  found = _units(topology, nccl, network, registry.all_reduce_algorithms())
   model = cost.Model(topology, network)
   plans = []
   for limit in (0, *(limit for limit in _LIMITS if limit < sizes[-1]),

@@ -74,11 +74,6 @@ class Bucket:
   rotation: int
   num_bytes: int | None
 
-  @property
-  def sharded_algorithm(self) -> registry.Algorithm:
-    """What sums them; looked up each time, as it may have been replaced."""
-    return registry.sharded(registry.lookup(self.algorithm), self.shards)
-
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
@@ -188,8 +183,9 @@ def all_reduces(buckets: Iterable[Bucket],
   for bucket in buckets:
     itemsize = ITEMSIZES[sizes[bucket.tensors[0]].dtype]
     found.append(cost.AllReduce(
-        bucket.sharded_algorithm, (bucket.num_bytes or 0) // itemsize,
-        itemsize, bucket.rotation, len(bucket.tensors) > 1))
+        registry.lookup(bucket.algorithm, bucket.shards),
+        (bucket.num_bytes or 0) // itemsize, itemsize, bucket.rotation,
+        len(bucket.tensors) > 1))
   return found
 
 

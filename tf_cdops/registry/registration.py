@@ -16,6 +16,7 @@ from absl import logging
 
 from tf_cdops.base import errors
 from tf_cdops.registry import algorithm as algorithm_lib
+from tf_cdops.registry import composition
 from tf_cdops.registry import pairs
 
 Algorithm = algorithm_lib.Algorithm
@@ -78,8 +79,15 @@ def register_all_reduce(
   return register
 
 
-def lookup(name: str) -> Algorithm:
-  """Returns the algorithm, or pair of algorithms, that `name` stands for."""
+def lookup(name: str, shards: int | None = None) -> Algorithm:
+  """Returns the algorithm, or pair of algorithms, that `name` stands for.
+
+  Args:
+    name: of one that is registered, or of two with "/" between them.
+    shards: in how many parts it is to sum; None for as it is.
+  """
+  if shards is not None:
+    return composition.sharded(lookup(name), shards)
   first, *rest = name.split("/") if isinstance(name, str) else (name,)
   if not rest:
     return _registered(first)

@@ -19,6 +19,7 @@ from tf_cdops.cli.measuring import tuning
 from tf_cdops.cost import given
 from tf_cdops.execution import executor
 from tf_cdops.explaining import parts
+from tf_cdops.planning import auto_rules
 from tf_cdops.planning import planner
 from tf_cdops.planning import spec as spec_lib
 from tf_cdops.registry import requirements
@@ -119,10 +120,7 @@ def algorithms(topology: topology_lib.Topology,
     link: the one between workers, if it is known.
   """
   names = [algorithm.name for algorithm in registry.all_reduce_algorithms()]
-  if len(topology.workers) > 1 and len(topology.devices) > len(
-      topology.workers):
-    names += [f"{intra}/{inter}" for intra in ("nccl", "ps", "xring")
-              for inter in ("ps", "xring", "rechd")]
+  names += auto_rules.pairs(topology, names)
   machine = executor.machine()
   fitting = [name for name in names if not requirements.unmet(
       registry.lookup(name), topology, machine)]

@@ -75,7 +75,7 @@ class Chart:
 
   def _curve(self, name: str) -> list[tuple[float, float]]:
     alg, _, shards = name.partition("#")
-    algorithm = registry.sharded(registry.lookup(alg), int(shards or 1))
+    algorithm = registry.lookup(alg, int(shards or 1))
     model, points = cost.Model(self._e.topology, self._e.network), []
     steps = 24 if len(self._e.topology.devices) <= 256 else 8
     for i in range(steps + 1):
