@@ -171,6 +171,45 @@ class ShapedClusterTest(_TestCase):
       self.assertGreaterEqual(num_bytes, 4_000_000)
     self.assert_nothing_is_left(found["namespaces"])
 
+  def test_the_rate_changes_and_the_workers_run_on(self):
+    outcome = self.finished(self.command("""\
+        import json, re, subprocess
+        import tf_cdops
+        from tf_cdops.cluster import cables
+
+        def rate(interface):
+          show = [cables._path("tc"), "class", "show", "dev", interface]
+          said = subprocess.run(show, capture_output=True, text=True,
+                                timeout=30, check=True).stdout
+          return re.findall(r" (?:rate|ceil) (\\S+)", said)
+
+        def state(cluster):
+          return [cluster.bandwidth, cluster.link.name,
+                  cluster.link.bytes_per_second,
+                  [rate(f"cable0-{i}") for i in range(2)],
+                  [cluster._cables.run_on_host(i, lambda: rate("eth0"))
+                   for i in range(2)],
+                  [cluster.pid(i) for i in range(2)]]
+
+        cluster = tf_cdops.LocalCluster(2, bandwidth="1gbit")
+        cluster.set_bandwidth("100mbit")
+        with cluster:
+          before = state(cluster)
+          cluster.set_bandwidth("25 MB/s")
+          try:
+            cluster.set_bandwidth("fast")
+          except ValueError as error:
+            said = str(error)
+          print(json.dumps([before, state(cluster), said]))
+        """))
+    self.assertEqual((outcome.returncode, outcome.stderr), (0, ""))
+    before, after, said = json.loads(outcome.stdout)
+    slow, quick = [["100Mbit"] * 2] * 2, [["200Mbit"] * 2] * 2
+    self.assertEqual(before[:-1], ["100mbit", "100mbit", 12.5e6, slow, slow])
+    self.assertEqual(after[:-1], ["25 MB/s", "25 MB/s", 25e6, quick, quick])
+    self.assertEqual(before[-1], after[-1])
+    self.assertRegex(said, r"^`bandwidth` \('fast'\) must be a positive")
+
   _SEVERAL = """\
       import json, os, socket
       import tf_cdops
@@ -330,6 +369,13 @@ class NoCablesTest(parameterized.TestCase):
   def test_no_rate(self, bandwidth):
     with self.assertRaisesRegex(errors.InputError, r"^`bandwidth` \(.*\) must"):
       tf_cdops.LocalCluster(1, bandwidth=bandwidth)
+
+  def test_no_cables_to_change(self):
+    with self.assertRaisesRegex(
+        errors.InputError, r"^`bandwidth` \('1gbit'\) must be for cables, and "
+        "this LocalCluster has none; make it with a bandwidth: "
+        r"LocalCluster\(bandwidth='1gbit'\)\.$"):
+      tf_cdops.LocalCluster(1).set_bandwidth("1gbit")
 
   def test_where_the_system_allows_no_namespace(self):
     if cable_support.why_not() or shutil.which("unshare") is None:

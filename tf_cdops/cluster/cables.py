@@ -107,6 +107,14 @@ class Cables:
       self.remove()
       raise
 
+  def set_rate(self, bytes_per_second: float) -> None:
+    """Changes what each may send, and receive, whatever is under way."""
+    for namespace in self._namespaces:
+      namespace.run(functools.partial(
+          _run, "tc", [_limit("change", _INTERFACE, bytes_per_second)]))
+    _run("tc", [_limit("change", link, bytes_per_second)
+                for link in self._links])
+
   def run_on_host(self, index: int, action: Callable[[], _T]) -> _T:
     """Returns what an action does in a namespace, such as start a process."""
     return self._namespaces[index].run(action)
@@ -148,12 +156,17 @@ def _connect(link: str, address: str, bytes_per_second: float) -> None:
 
 def _shaping(interface: str, bytes_per_second: float) -> list[str]:
   """Returns tc's commands that limit what leaves by an interface."""
+  return [f"qdisc add dev {interface} root handle 1: htb default 1",
+          _limit("add", interface, bytes_per_second)]
+
+
+def _limit(verb: str, interface: str, bytes_per_second: float) -> str:
+  """Returns tc's command for the limit itself, to "add" or "change" it."""
   bits = max(8, round(bytes_per_second * 8))
   burst = max(_LEAST_BURST, round(bytes_per_second * _BURST_SECONDS))
-  return [f"qdisc add dev {interface} root handle 1: htb default 1",
-          f"class add dev {interface} parent 1: classid 1:1 htb "
+  return (f"class {verb} dev {interface} parent 1: classid 1:1 htb "
           f"rate {bits}bit ceil {bits}bit burst {burst}b cburst {burst}b "
-          f"quantum {_QUANTUM}"]
+          f"quantum {_QUANTUM}")
 
 
 def _path(program: str) -> str:

@@ -133,6 +133,28 @@ class LocalCluster:
           raise
         self._stop_processes()
 
+  def set_bandwidth(self, bandwidth: str) -> None:
+    """Changes the rate of the workers' cables; the workers run on.
+
+    A strategy that was made before keeps to the link as it was: make another
+    one for "auto" to go by the new rate.
+
+    Args:
+      bandwidth: what each may send, and receive, such as "1gbit".
+
+    Raises:
+      InputError: for what isn't a rate, and without cables.
+    """
+    rate = rates.parse(bandwidth, "bandwidth")
+    if self._rate is None:
+      raise errors.InputError(
+          f"`bandwidth` ({bandwidth!r}) must be for cables, and this "
+          "LocalCluster has none; make it with a bandwidth: "
+          f"LocalCluster(bandwidth={bandwidth!r}).")
+    if self._cables is not None:
+      self._cables.set_rate(rate)
+    self._rate, self.bandwidth = rate, bandwidth
+
   def restart(self, task: int) -> None:
     """Starts a worker again on its old address, after it ended."""
     restarted = self._task(task)
