@@ -14,6 +14,7 @@ EXTRA = "extra"  # Shown beside, held against no target.
 MULTI_WORKER, GLOO = "MultiWorkerMirroredStrategy", "Gloo"
 
 GRAPH, EAGER, WORKERS = "graph", "eager", "workers"
+NO_LIMIT = "40gbit"  # More than this machine sends to itself.
 
 
 @dataclasses.dataclass(frozen=True, order=True)

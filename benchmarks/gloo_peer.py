@@ -18,16 +18,31 @@ import torch.distributed  # type: ignore[import-not-found,unused-ignore]
 _BUCKET_BYTES = 25 << 20
 _LIMIT = datetime.timedelta(seconds=120)
 
+_BUCKETS, _SINGLY = "Gloo, 25 MB buckets", "Gloo, tensor by tensor"
 _Run = Callable[[], None]
 _runs: dict[str, tuple[_Run, _Run]] = {}
 
 
-def build(shapes: list[list[int]], workers: int, rank: int,
-          port: int) -> dict[str, Any]:
-  """Waits for the other ranks and checks both ways' results."""
+def join(address: str, workers: int, rank: int) -> dict[str, Any]:
+  """Waits for the other ranks."""
   torch.distributed.init_process_group(
-      "gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank,
+      "gloo", init_method=f"tcp://{address}", rank=rank,
       world_size=workers, timeout=_LIMIT)
+  return {"version": torch.__version__}
+
+
+def build(load: str, shapes: list[list[int]],
+          singly: bool = True) -> dict[str, Any]:
+  """Makes the inputs and checks the ways' results.
+
+  Args:
+    load: for others; this Python may not know it.
+    shapes: of the tensors.
+    singly: whether each tensor goes by itself, too.
+  """
+  del load
+  workers = torch.distributed.get_world_size()
+  rank = torch.distributed.get_rank()
   originals = [_numbers(i, shape) + rank for i, shape in enumerate(shapes)]
   gradients = [tensor.clone() for tensor in originals]
 
@@ -36,9 +51,9 @@ def build(shapes: list[list[int]], workers: int, rank: int,
       gradient.copy_(original)
 
   buckets = _buckets(gradients)
-  ways: dict[str, _Run] = {
-      "Gloo, 25 MB buckets": lambda: _bucketed(buckets),
-      "Gloo, tensor by tensor": lambda: _all_reduce(gradients)}
+  ways: dict[str, _Run] = {_BUCKETS: lambda: _bucketed(buckets)}
+  if singly:
+    ways[_SINGLY] = lambda: _all_reduce(gradients)
   built = []
   for name, run in ways.items():
     _runs[name] = reset, run
@@ -49,7 +64,7 @@ def build(shapes: list[list[int]], workers: int, rank: int,
              + sum(range(workers))).sum())
         for i, gradient in enumerate(gradients))
     built.append({"contender": name, "wrong": wrong})
-  return {"contenders": built, "version": torch.__version__}
+  return {"contenders": built}
 
 
 def step(contender: str) -> dict[str, Any]:
@@ -100,4 +115,4 @@ def _all_reduce(tensors: list[torch.Tensor]) -> None:
 
 
 if __name__ == "__main__":
-  serving.serve({"build": build, "step": step})
+  serving.serve({"join": join, "build": build, "step": step})

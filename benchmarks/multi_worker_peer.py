@@ -19,19 +19,30 @@ from tf_cdops.cli.measuring import timing
 _NAME = "MultiWorkerMirroredStrategy, ring"
 
 _runs: dict[str, Callable[[], None]] = {}
+_place: dict[str, Any] = {}
 
 
-def build(load: str, workers: int, rank: int) -> dict[str, Any]:
-  """Waits for the other workers, builds the step and checks its results."""
+def join(workers: int, rank: int) -> dict[str, Any]:
+  """Waits for the other workers."""
   tf.get_logger().setLevel("ERROR")
   ring = tf.distribute.experimental.CommunicationImplementation.RING
-  strategy = tf.distribute.MultiWorkerMirroredStrategy(
-      communication_options=tf.distribute.experimental.CommunicationOptions(
-          implementation=ring))
-  # All replicas' inputs, on this device; this worker's are the row's own.
-  inputs = exact_inputs.make(sites.Site(("CPU:0",) * workers),
-                             workloads.named(load).sizes)
-  mine = [row[rank] for row in inputs.variables]
+  _place.update(
+      workers=workers, rank=rank,
+      strategy=tf.distribute.MultiWorkerMirroredStrategy(
+          communication_options=tf.distribute.experimental.CommunicationOptions(
+              implementation=ring)))
+  return {}
+
+
+def build(load: str, shapes: Any) -> dict[str, Any]:
+  """Builds the step and checks its results."""
+  del shapes  # The load has them.
+  strategy = _place["strategy"]
+  # All replicas' sites are this device; the inputs are this worker's.
+  inputs = exact_inputs.make(
+      sites.Site(("CPU:0",) * _place["workers"]), workloads.named(load).sizes,
+      [_place["rank"]])
+  mine = [variable for variable, in inputs.variables]
 
   def reduce() -> list[tf.Tensor]:
     return tf.distribute.get_replica_context().all_reduce(
@@ -56,4 +67,4 @@ def step(contender: str) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-  serving.serve({"build": build, "step": step})
+  serving.serve({"join": join, "build": build, "step": step})

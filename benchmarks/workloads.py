@@ -1,7 +1,7 @@
-"""What is all-reduced: the gradients of two models, and two extremes.
+"""What is all-reduced: the gradients of some models, and extremes.
 
 Shapes alone, with no TensorFlow, so that any process can ask for them. A test
-holds those of ResNet-50 equal to the ones that Keras makes.
+holds those of ResNet-50 and MobileNetV2 equal to the ones that Keras makes.
 """
 
 from collections.abc import Callable, Iterable
@@ -13,9 +13,11 @@ _Shapes = list[tuple[int, ...]]
 
 
 def named(name: str) -> loads.Load:
-  """Returns "resnet", "bert", "small", "big", or what `of_count` can make."""
+  """Returns a load by its name, or what `of_count` can make."""
   known: dict[str, Callable[[], _Shapes]] = {
-      "resnet": resnet50, "bert": bert_base,
+      "resnet": resnet50, "mobilenet": mobilenet_v2, "bert": bert_base,
+      "one": lambda: [(16 << 20,)],
+      "uneven": lambda: [(1024,)] * 60 + [(4 << 20,)],
       "small": lambda: [(256,)] * 500,
       "big": lambda: [(2048, 2048)] * 4}
   if name in known:
@@ -61,6 +63,23 @@ def _convolution(size: int, channels: int, filters: int) -> _Shapes:
 
 def _norm(size: int) -> _Shapes:
   return [(size,), (size,)]
+
+
+def mobilenet_v2() -> _Shapes:
+  """Those of tf.keras.applications.MobileNetV2: 158, 14 MB, most are tiny."""
+  shapes: _Shapes = [(3, 3, 3, 32), *_norm(32)]
+  channels = 32
+  for expansion, filters, blocks in ((1, 16, 1), (6, 24, 2), (6, 32, 3),
+                                     (6, 64, 4), (6, 96, 3), (6, 160, 3),
+                                     (6, 320, 1)):
+    for _ in range(blocks):
+      wide = expansion * channels
+      if expansion > 1:
+        shapes += [(1, 1, channels, wide), *_norm(wide)]
+      shapes += [(3, 3, wide, 1), *_norm(wide)]
+      shapes += [(1, 1, wide, filters), *_norm(filters)]
+      channels = filters
+  return [*shapes, (1, 1, channels, 1280), *_norm(1280), (1280, 1000), (1000,)]
 
 
 def bert_base() -> _Shapes:

@@ -25,7 +25,7 @@ class Inputs:
   Attributes:
     site: the devices.
     sizes: the tensors.
-    variables: for each tensor, one variable a replica.
+    variables: for each tensor, one variable for each replica that has some.
   """
 
   site: sites.Site
@@ -49,16 +49,22 @@ class Inputs:
     return _laid_out(total, tensor, size)
 
 
-def make(site: sites.Site,
-         sizes: Sequence[planner.TensorSize]) -> Inputs:
-  """Returns inputs whose every replica and element differs."""
+def make(site: sites.Site, sizes: Sequence[planner.TensorSize],
+         only: Sequence[int] | None = None) -> Inputs:
+  """Returns inputs whose every replica and element differs.
+
+  Args:
+    site: the devices.
+    sizes: the tensors.
+    only: the replicas that are to have variables; None for all.
+  """
   replicas = len(site.devices)
   variables = []
   for tensor, size in enumerate(sizes):
     row = []
-    for replica, name in enumerate(site.devices):
+    for replica in range(replicas) if only is None else only:
       numbers = _numbers(size.dtype, replica, replicas)
-      with tf.device(name):
+      with tf.device(site.devices[replica]):
         row.append(tf.Variable(_laid_out(numbers, tensor, size)))
     variables.append(tuple(row))
   return Inputs(site, tuple(sizes), tuple(variables))

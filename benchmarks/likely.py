@@ -1,0 +1,96 @@
+"""The ways of ours that may be the quickest for a load, by the cost model."""
+
+import collections
+import dataclasses
+import itertools
+from collections.abc import Sequence
+
+from tf_cdops import cost
+from tf_cdops.base import topology as topology_lib
+from tf_cdops.cost import given
+from tf_cdops.planning import auto_rules
+from tf_cdops.planning import planner
+from tf_cdops.planning import spec as spec_lib
+
+_SHARDS = (1, 4)
+_PACKS = (0, 1, 4)
+# How many beside "auto"; and no more than so many times the best's time.
+_MOST, _HOPELESS = 3, 2.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Way:
+  """A spec and its packing, with what the model says of them.
+
+  Attributes:
+    spec: its text.
+    packing: what is joined; None to leave it to the spec.
+    buckets: the plan's.
+    seconds: predicted.
+    messages: that the busiest worker sends and receives, by the model.
+  """
+
+  spec: str
+  packing: planner.Packing | None
+  buckets: tuple[planner.Bucket, ...]
+  seconds: float
+  messages: int
+
+  def __str__(self) -> str:
+    packs = self.packing.num_packs if self.packing else 0
+    return self.spec + (f", {packs} pack{'s' * (packs > 1)}" if packs else "")
+
+  @property
+  def summary(self) -> str:
+    """Its buckets in a few words."""
+    kinds = collections.Counter(
+        str(planner.Choice(b.algorithm, b.shards, len(b.tensors) > 1))
+        for b in self.buckets)
+    return "; ".join(f"{count} by {kind}" for kind, count in kinds.items())
+
+
+def ways(topology: topology_lib.Topology, sizes: Sequence[planner.TensorSize],
+         link: cost.Link | None) -> list[Way]:
+  """Returns "auto", and others that may beat it, the likeliest first."""
+  network = given.resolve(link, topology)
+  model = cost.Model(topology, network)
+  auto = _way(model, sizes, spec_lib.AUTO, None)
+  names = auto_rules.candidates(topology, nccl=False)
+  workers = len(topology.workers)
+  found = [
+      _way(model, sizes, f"{name}#{shards}" if shards > 1 else name,
+           planner.Packing(num_packs=packs))
+      for name, shards, packs in itertools.product(
+          names, dict.fromkeys((*_SHARDS, workers)), _PACKS)
+      if packs < len(sizes)]
+  found.sort(key=lambda way: way.seconds)
+  # Two that differ in the number of packs or shards alone tell little.
+  kinds = {_kind(auto.buckets)}
+  chosen = []
+  for way in found:
+    if len(chosen) == _MOST or way.seconds > _HOPELESS * found[0].seconds:
+      break
+    if _kind(way.buckets) not in kinds:
+      kinds.add(_kind(way.buckets))
+      chosen.append(way)
+  ring = next(way for way in found if str(way) == (
+      "xring" if workers == len(topology.devices) else "ps/xring"))
+  if _kind(ring.buckets) not in kinds and (
+      ring.seconds <= _HOPELESS * found[0].seconds):
+    chosen.append(ring)
+  return [auto, *chosen]
+
+
+def _way(model: cost.Model, sizes: Sequence[planner.TensorSize], spec: str,
+         packing: planner.Packing | None) -> Way:
+  plan = planner.plan(sizes, model.topology,
+                      planner.parse_all_reduce_spec(spec), packing,
+                      network=model.network)
+  costs = model.cost(planner.all_reduces(plan.buckets, sizes))
+  return Way(spec, packing, plan.buckets, costs.time.total,
+             int(costs.usage.messages.sum(axis=0).max()))
+
+
+def _kind(buckets: Sequence[planner.Bucket]) -> frozenset[tuple[str, bool]]:
+  return frozenset((b.algorithm, b.shards > 1, len(b.tensors) > 1)
+                   for b in buckets)

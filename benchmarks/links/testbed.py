@@ -1,0 +1,103 @@
+"""Hosts with cables of a given rate, and all contenders' processes on them.
+
+Each contender's processes have cables of their own. They take turns, so only
+one's are in use.
+"""
+
+import contextlib
+import datetime
+import functools
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+from benchmarks import cells as all_cells
+from benchmarks import groups as groups_lib
+from benchmarks.links import cells
+
+from tf_cdops.base import rates
+from tf_cdops.cluster import cables as cables_lib
+
+_INTERFACE = "eth0"
+# Rounds where a step of ours takes longer than so many seconds, and else. Of
+# fewer than six, nothing could be said with a confidence of 95%.
+_LONG_SECONDS, _LONG_ROUNDS, _ROUNDS = 1.0, 6, 20
+# A spec that takes so many times as long as "auto" need not run again.
+_HOPELESS = 2.0
+
+
+class Testbed(contextlib.ExitStack):
+  """A context manager: the hosts, with all processes, for many cells."""
+
+  def __init__(self, hosts: int, devices: int, torch_python: str | None):
+    super().__init__()
+    self._hosts, self._devices = hosts, devices
+    self._python = torch_python
+    self._cables: list[cables_lib.Cables] = []
+    self._links: dict[str, dict[str, Any]] = {}
+
+  def __enter__(self) -> "Testbed":
+    try:
+      self._ours = groups_lib.ours(self, workers=self._hosts,
+                                   devices=self._devices,
+                                   rate=all_cells.NO_LIMIT)
+      self._others: list[tuple[groups_lib.Group, dict[str, Any]]] = [
+          (groups_lib.multi_worker(self, self._places()), {})]
+      if self._python:
+        self._others.append((groups_lib.gloo(
+            self, self._places(), self._python), {"singly": False}))
+    except BaseException:
+      self.close()
+      raise
+    return self
+
+  def _places(self) -> list[groups_lib.Place]:
+    """Lays cables; returns a place for each device of each host."""
+    laid = cables_lib.Cables(self._hosts, rates.parse(all_cells.NO_LIMIT, ""))
+    self.callback(laid.remove)
+    self._cables.append(laid)
+    return [groups_lib.Place(host, _INTERFACE,
+                             functools.partial(laid.run_on_host, i))
+            for i, host in enumerate(laid.hosts)
+            for _ in range(self._devices)]
+
+  def measure(self, cell: cells.Cell,
+              advance: Callable[..., object] = lambda *_, **__: None
+              ) -> cells.Measured:
+    """Measures one cell; calls `advance` with words on what is being done."""
+    advance(description=f"{cell}: building")
+    self._set_rate(all_cells.NO_LIMIT)
+    built = [(self._ours, self._ours.build(cell.load, rate=cell.rate))]
+    built += [(group, group.build(cell.load, **more))
+              for group, more in self._others]
+    self._set_rate(cell.rate)
+    if cell.rate not in self._links:
+      advance(description=f"{cell}: links")
+      self._links[cell.rate], = self._ours.ask("measure_links")
+    turns = {one["contender"]: functools.partial(group.step, one["contender"])
+             for group, contenders in built for one in contenders}
+    notes = []
+    first = next(groups_lib.interleaved(turns))  # To warm up.
+    for one in built[0][1]:
+      name = one["contender"]
+      if first[name] > _HOPELESS * first[cells.AUTO]:
+        del turns[name]
+        notes.append(f"{name} took {first[name] * 1e3:.0f} ms, and ran once.")
+    count = _LONG_ROUNDS if first[cells.AUTO] > _LONG_SECONDS else _ROUNDS
+    timed = []
+    for one in itertools.islice(groups_lib.interleaved(turns), count):
+      timed.append(one)
+      advance(description=f"{cell}: round {len(timed)} of {count}")
+    contenders = tuple(
+        cells.Contender(seconds=tuple(row[one["contender"]] for row in timed),
+                        **one)
+        for _, some in built for one in some if one["contender"] in turns)
+    return cells.Measured(
+        cell, datetime.datetime.now(datetime.timezone.utc).strftime(
+            "%Y-%m-%d %H:%M UTC"), self._links[cell.rate], contenders,
+        tuple(notes))
+
+  def _set_rate(self, rate: str) -> None:
+    self._ours.ask("set_rate", rate=rate)
+    for laid in self._cables:
+      laid.set_rate(rates.parse(rate, "rate"))
