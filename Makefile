@@ -21,7 +21,7 @@ REQUIREMENTS := setup.py tf_cdops/base/version.py
 # Keras writes a settings file where it feels at home: not in the user's.
 export KERAS_HOME := $(CURDIR)/$(VENV)/keras
 
-.PHONY: demo test bench campaign lint types chromium iproute2 pytest bazel \
+.PHONY: demo test bench bench-links campaign lint types chromium iproute2 pytest bazel \
   bazel-all test-oldest clean
 
 demo: $(VENV)/.demo
@@ -52,6 +52,9 @@ bazel-all: $(VENV)/.dev chromium iproute2  # Those too that pytest has run.
 
 bench: $(VENV)/.dev  # The better part of an hour; leave the machine alone.
 	$(VENV)/bin/python benchmarks/suite.py
+
+bench-links: $(VENV)/.dev iproute2  # Hours; it goes on where it was stopped.
+	$(VENV)/bin/python -m benchmarks.links.suite
 
 campaign: $(VENV)/.dev  # An hour or two: thousands of steps of every spec.
 	for mode in function eager session keras workers; do \

@@ -55,7 +55,9 @@ def ways(topology: topology_lib.Topology, sizes: Sequence[planner.TensorSize],
   network = given.resolve(link, topology)
   model = cost.Model(topology, network)
   auto = _way(model, sizes, spec_lib.AUTO, None)
-  names = auto_rules.candidates(topology, nccl=False)
+  # CPUs sum where they are: what these names promise is the same.
+  names = [name for name in auto_rules.candidates(topology, nccl=False)
+           if not name.startswith("pscpu")]
   workers = len(topology.workers)
   found = [
       _way(model, sizes, f"{name}#{shards}" if shards > 1 else name,

@@ -31,6 +31,11 @@ _SECONDS = 20.0  # For one call of ip or tc, which takes milliseconds.
 _BURST_SECONDS = 0.0005
 _LEAST_BURST = 16_384
 _QUANTUM = 15_000  # There is one class, so it only has to be in htb's range.
+# How TCP finds its rate: by the first of these that may be had, so that figures
+# don't depend on the machine's own setting. BBR's probes, say, leave a cable
+# idle for 200 ms now and then, and it is unfair to senders that share one.
+_CONGESTION_CONTROLS = ("cubic", "reno")
+_CONGESTION_CONTROL = "/proc/sys/net/ipv4/tcp_congestion_control"
 _T = TypeVar("_T")
 
 
@@ -146,6 +151,13 @@ def _claim_switch() -> tuple[int, ipaddress.IPv4Network]:
 
 def _connect(link: str, address: str, bytes_per_second: float) -> None:
   """Lays a cable from the namespace of this thread to the process's own."""
+  for name in _CONGESTION_CONTROLS:
+    try:
+      with open(_CONGESTION_CONTROL, "w", encoding="ascii") as file:
+        file.write(name)
+      break
+    except OSError:  # The system must allow it to namespaces.
+      continue
   _run("ip", [
       "link set lo up",
       f"link add {_INTERFACE} type veth peer name {link} netns {os.getpid()}",
