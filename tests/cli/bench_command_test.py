@@ -151,6 +151,37 @@ class BenchTest(absltest.TestCase):
         ["auto", "xring", "rechd", *_THEIRS] * 2)
     check_wrong(self, content["results"])
 
+  def test_several_rates(self):
+    if cable_support.why_not():
+      self.skipTest(f"no cables: {cable_support.why_not()}")
+    folder = self.create_tempdir().full_path
+    outcome = bench(
+        "--workers=2", "--bandwidth=1gbit,200mbit", "--sizes=256k",
+        "--specs=auto,xring", "--steps=2", f"--out={folder}/rates.json",
+        f"--plot={folder}/rates.svg", extras=("matplotlib",))
+    self.assertEqual((outcome.returncode, outcome.stderr), (0, ""))
+    titles = [line for line in outcome.stdout.splitlines()
+              if line.startswith("all-reduce")]
+    self.assertEqual(titles, [
+        f"all-reduce among 2 CPU devices of 2 workers with cables of {rate}, "
+        "in a tf.function" for rate in ("200mbit", "1gbit")])
+    content = json.loads(pathlib.Path(f"{folder}/rates.json").read_text())
+    self.assertEqual(content["bandwidth"], "1gbit,200mbit")
+    self.assertEmpty(content["notes"])
+    rate = {"200mbit": 200e6, "1gbit": 1e9}
+    self.assertEqual(
+        [[r[key] for key in ("contender", "bandwidth", "bits_per_second",
+                             "least_seconds", "wrong")]
+         for r in content["results"]],
+        [[name, text, rate[text], 8 * (256 << 10) / rate[text], 0]
+         for text in rate for name in ("auto", "xring", *_THEIRS)])
+    measured = [row for row in rows(outcome.stdout) if row[1]]
+    for row, result in zip(measured, content["results"], strict=True):
+      of_least = result["time"]["median"] / result["least_seconds"]
+      self.assertEqual(row[7], f"{of_least:.2f}")
+    self.assertIn("<!-- rate of each worker's cable -->",
+                  pathlib.Path(f"{folder}/rates.svg").read_text())
+
   def test_a_cluster_that_runs(self):
     with tf_cdops.LocalCluster(2, 2) as cluster:
       addresses = cluster.as_dict()["worker"]
@@ -249,6 +280,19 @@ class BadInputTest(absltest.TestCase):
       with self.subTest(args=args):
         check_refused(self, outcome, message)
         self.assertFalse(outcome.loaded_tensorflow)
+
+  def test_a_chart_of_several_rates_and_sizes(self):
+    outcome, = python_process.run_commands(
+        [["bench", "--workers=2", "--bandwidth=100mbit,1gbit",
+          "--plot=x.png"]],
+        before="from tf_cdops.cluster import cables\n"
+               "cables.check_programs = lambda: None", extras=("matplotlib",))
+    check_refused(
+        self, outcome,
+        r"^tf_cdops bench: `--plot` \('x\.png'\) must show one load where "
+        r"`--bandwidth` \(100mbit,1gbit\) has several rates; give a load "
+        r"\(--sizes=16m, or --model=ResNet50\), or one rate\.\n$")
+    self.assertFalse(outcome.loaded_tensorflow)
 
   def test_without_matplotlib(self):
     check_refused(
