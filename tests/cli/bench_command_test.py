@@ -1,5 +1,6 @@
 """Tests of `python -m tf_cdops bench`, as a user runs it."""
 
+import argparse
 import json
 import os
 import pathlib
@@ -13,6 +14,9 @@ from tests import cable_support
 from tests import python_process
 
 import tf_cdops
+from tf_cdops.cli import bench as bench_command
+from tf_cdops.cli.measuring import contenders
+from tf_cdops.cli.measuring import sites
 
 _THEIRS = ["TF ReductionToOneDevice", "TF HierarchicalCopy(0)",
            "TF HierarchicalCopy(1)", "TF default"]
@@ -224,6 +228,25 @@ class BenchTest(absltest.TestCase):
     for words in ("their steps interleaved", "--specs LIST", "default: 64m",
                   "--sizes LIST", "algbw: bytes reduced a second"):
       self.assertIn(words, text)
+
+
+class RatesTest(absltest.TestCase):
+
+  def test_auto_goes_by_the_rate(self):
+    args = argparse.Namespace(bandwidth="1gbit,100mbit,300mbit",
+                              tensorflow=False)
+    cluster = tf_cdops.LocalCluster(2, bandwidth="100mbit")
+    site = sites.Site(("/job:worker/replica:0/task:0/device:CPU:0",
+                       "/job:worker/replica:0/task:1/device:CPU:0"),
+                      "100mbit", link=cluster.link, cluster=cluster)
+    links = []
+    with mock.patch.object(contenders, "of_spec", autospec=True) as of_spec:
+      for rated in bench_command._at_each_rate(args, site):
+        bench_command._field(args, ["auto"], rated)
+        links.append((cluster.bandwidth,
+                      of_spec.call_args.kwargs["link"].bytes_per_second))
+    self.assertEqual(links, [("100mbit", 12.5e6), ("300mbit", 37.5e6),
+                             ("1gbit", 125e6)])
 
 
 class BadInputTest(absltest.TestCase):

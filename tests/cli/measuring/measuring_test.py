@@ -12,6 +12,7 @@ from tests import virtual_devices
 import numpy as np
 import tensorflow as tf
 
+import tf_cdops
 from tf_cdops import cost
 from tf_cdops.base import errors
 from tf_cdops.cli import loads
@@ -65,6 +66,18 @@ class SitesTest(parameterized.TestCase):
     self.assertIsNone(sites.Site(names).least_seconds(1000))
     site = sites.Site(names, "8kbit", link=cost.Link("8kbit", 7.0, 1000.0))
     self.assertEqual(site.least_seconds(1000), expected)
+
+  def test_other_cables(self):
+    cluster = tf_cdops.LocalCluster(2, bandwidth="1gbit")
+    names = tuple(f"/job:worker/replica:0/task:{t}/device:CPU:0"
+                  for t in range(2))
+    site = sites.Site(names, "1gbit", link=cluster.link, cluster=cluster)
+    slow = site.with_bandwidth("100mbit")
+    self.assertEqual(str(slow), "2 CPU devices of 2 workers with cables of "
+                     "100mbit")
+    self.assertEqual(
+        [one.link.bytes_per_second for one in (site, slow, cluster)],
+        [125e6, 12.5e6, 12.5e6])
 
   def test_one_default_strategy(self):
     site = sites.local("CPU", 2)
