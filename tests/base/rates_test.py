@@ -29,6 +29,21 @@ class RatesTest(parameterized.TestCase):
         "with a unit, in bits .*such as 500mbit or 25GB/s"):
       rates.parse(text, "--rate")
 
+  @parameterized.parameters(
+      ("1gbit", ["1gbit"]), ("1gbit, 100mbit", ["100mbit", "1gbit"]),
+      ("10MB/s,1gbit,.5kbit", [".5kbit", "10MB/s", "1gbit"]))
+  def test_splits(self, text, expected):
+    self.assertEqual(rates.split(text, "x"), expected)
+
+  @parameterized.parameters(
+      ("1gbit,125 MB/s", r"\(1gbit,125 MB/s\) must have each rate once, and "
+       "1gbit and 125 MB/s are the same; leave one out"),
+      ("1gbit,,2gbit", r"\(''\) must be a positive number with a unit"),
+      ("1gbit,fast", r"\('fast'\) must be a positive number with a unit"))
+  def test_refuses_lists(self, text, message):
+    with self.assertRaisesRegex(errors.InputError, f"^`--rate` {message}"):
+      rates.split(text, "--rate")
+
 
 if __name__ == "__main__":
   absltest.main()

@@ -1,5 +1,6 @@
 """Tests of `python -m tf_cdops bench`, as a user runs it."""
 
+import argparse
 import json
 import os
 import pathlib
@@ -13,6 +14,9 @@ from tests import cable_support
 from tests import python_process
 
 import tf_cdops
+from tf_cdops.cli import bench as bench_command
+from tf_cdops.cli.measuring import contenders
+from tf_cdops.cli.measuring import sites
 
 _THEIRS = ["TF ReductionToOneDevice", "TF HierarchicalCopy(0)",
            "TF HierarchicalCopy(1)", "TF default"]
@@ -151,6 +155,37 @@ class BenchTest(absltest.TestCase):
         ["auto", "xring", "rechd", *_THEIRS] * 2)
     check_wrong(self, content["results"])
 
+  def test_several_rates(self):
+    if cable_support.why_not():
+      self.skipTest(f"no cables: {cable_support.why_not()}")
+    folder = self.create_tempdir().full_path
+    outcome = bench(
+        "--workers=2", "--bandwidth=1gbit,200mbit", "--sizes=256k",
+        "--specs=auto,xring", "--steps=2", f"--out={folder}/rates.json",
+        f"--plot={folder}/rates.svg", extras=("matplotlib",))
+    self.assertEqual((outcome.returncode, outcome.stderr), (0, ""))
+    titles = [line for line in outcome.stdout.splitlines()
+              if line.startswith("all-reduce")]
+    self.assertEqual(titles, [
+        f"all-reduce among 2 CPU devices of 2 workers with cables of {rate}, "
+        "in a tf.function" for rate in ("200mbit", "1gbit")])
+    content = json.loads(pathlib.Path(f"{folder}/rates.json").read_text())
+    self.assertEqual(content["bandwidth"], "1gbit,200mbit")
+    self.assertEmpty(content["notes"])
+    rate = {"200mbit": 200e6, "1gbit": 1e9}
+    self.assertEqual(
+        [[r[key] for key in ("contender", "bandwidth", "bits_per_second",
+                             "least_seconds", "wrong")]
+         for r in content["results"]],
+        [[name, text, rate[text], 8 * (256 << 10) / rate[text], 0]
+         for text in rate for name in ("auto", "xring", *_THEIRS)])
+    measured = [row for row in rows(outcome.stdout) if row[1]]
+    for row, result in zip(measured, content["results"], strict=True):
+      of_least = result["time"]["median"] / result["least_seconds"]
+      self.assertEqual(row[7], f"{of_least:.2f}")
+    self.assertIn("<!-- rate of each worker's cable -->",
+                  pathlib.Path(f"{folder}/rates.svg").read_text())
+
   def test_a_cluster_that_runs(self):
     with tf_cdops.LocalCluster(2, 2) as cluster:
       addresses = cluster.as_dict()["worker"]
@@ -193,6 +228,25 @@ class BenchTest(absltest.TestCase):
     for words in ("their steps interleaved", "--specs LIST", "default: 64m",
                   "--sizes LIST", "algbw: bytes reduced a second"):
       self.assertIn(words, text)
+
+
+class RatesTest(absltest.TestCase):
+
+  def test_auto_goes_by_the_rate(self):
+    args = argparse.Namespace(bandwidth="1gbit,100mbit,300mbit",
+                              tensorflow=False)
+    cluster = tf_cdops.LocalCluster(2, bandwidth="100mbit")
+    site = sites.Site(("/job:worker/replica:0/task:0/device:CPU:0",
+                       "/job:worker/replica:0/task:1/device:CPU:0"),
+                      "100mbit", link=cluster.link, cluster=cluster)
+    links = []
+    with mock.patch.object(contenders, "of_spec", autospec=True) as of_spec:
+      for rated in bench_command._at_each_rate(args, site):
+        bench_command._field(args, ["auto"], rated)
+        links.append((cluster.bandwidth,
+                      of_spec.call_args.kwargs["link"].bytes_per_second))
+    self.assertEqual(links, [("100mbit", 12.5e6), ("300mbit", 37.5e6),
+                             ("1gbit", 125e6)])
 
 
 class BadInputTest(absltest.TestCase):
@@ -249,6 +303,19 @@ class BadInputTest(absltest.TestCase):
       with self.subTest(args=args):
         check_refused(self, outcome, message)
         self.assertFalse(outcome.loaded_tensorflow)
+
+  def test_a_chart_of_several_rates_and_sizes(self):
+    outcome, = python_process.run_commands(
+        [["bench", "--workers=2", "--bandwidth=100mbit,1gbit",
+          "--plot=x.png"]],
+        before="from tf_cdops.cluster import cables\n"
+               "cables.check_programs = lambda: None", extras=("matplotlib",))
+    check_refused(
+        self, outcome,
+        r"^tf_cdops bench: `--plot` \('x\.png'\) must show one load where "
+        r"`--bandwidth` \(100mbit,1gbit\) has several rates; give a load "
+        r"\(--sizes=16m, or --model=ResNet50\), or one rate\.\n$")
+    self.assertFalse(outcome.loaded_tensorflow)
 
   def test_without_matplotlib(self):
     check_refused(

@@ -48,7 +48,12 @@ class CommandLineTest(parameterized.TestCase):
       flags=(("--bandwidth=1gbit", r"\(1gbit\) must come with --workers, .*; "
               r"give --workers=4, say, or leave it out\."),
              ("--bandwidth=fast", r"\('fast'\) must be a positive number with "
-              r"a unit, .*")))
+              r"a unit, .*"),
+             ("--bandwidth=1gbit,fast", r"\('fast'\) must be a positive .*"),
+             ("--bandwidth=1gbit,", r"\(''\) must be a positive .*"),
+             ("--bandwidth=1gbit,100mbit,1000Mbit", r"\(1gbit,100mbit,"
+              r"1000Mbit\) must have each rate once, and 1gbit and 1000Mbit "
+              r"are the same; leave one out\.")))
   def test_wrong_bandwidths(self, command, flags):
     name, *rest = command.split()
     stderr = io.StringIO()
@@ -56,6 +61,18 @@ class CommandLineTest(parameterized.TestCase):
       self.assertEqual(main.main([name, flags[0], *rest]), 2)
     self.assertRegex(stderr.getvalue(),
                      rf"^tf_cdops {name}: `--bandwidth` {flags[1]}\n$")
+
+  @parameterized.parameters(
+      "demo", "doctor", "tune", "launch --client x.py")
+  def test_one_rate_only(self, command):
+    name, *rest = command.split()
+    stderr = io.StringIO()
+    with contextlib.redirect_stderr(stderr):
+      self.assertEqual(main.main(
+          [name, "--workers=2", "--bandwidth=100mbit,1gbit", *rest]), 2)
+    self.assertEqual(
+        stderr.getvalue(), f"tf_cdops {name}: `--bandwidth` (100mbit,1gbit) "
+        "must be one rate; give one. Only `bench` takes several.\n")
 
   @parameterized.parameters(
       (["x.py"], r"`PROGRAM` \(x\.py\) must run as a client; give --client"),

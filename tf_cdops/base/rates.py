@@ -36,3 +36,28 @@ def parse(text: Any, name: str) -> float:
         "(kbit, Mbit, Gbit) or bytes (kB/s, MB/s, GB/s), such as 500mbit or "
         "25GB/s.")
   return rate
+
+
+def split(text: str, name: str) -> list[str]:
+  """Returns the rates of a list, "1gbit,100mbit" say, the slowest first.
+
+  Args:
+    text: one rate or more, with commas between.
+    name: what an error calls the argument.
+
+  Raises:
+    InputError: for what isn't a rate, and for one that is there twice.
+
+  >>> split("1gbit, 100mbit", "bandwidth")
+  ['100mbit', '1gbit']
+  """
+  found: dict[float, str] = {}
+  for item in text.split(","):
+    item = item.strip()
+    rate = parse(item, name)
+    if rate in found:
+      raise errors.InputError(
+          f"`{name}` ({text}) must have each rate once, and {found[rate]} and "
+          f"{item} are the same; leave one out.")
+    found[rate] = item
+  return [found[rate] for rate in sorted(found)]

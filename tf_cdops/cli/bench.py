@@ -8,16 +8,19 @@ every result is compared with the exact sum. Sizes are swept from --min to
     tf_cdops bench --devices=8 --specs=auto,xring,ps#2 --plot=bench.png
     tf_cdops bench --devices=8 --model=ResNet50
     tf_cdops bench --cluster=10.0.0.5:2222,10.0.0.6:2222 --specs=auto,xring
+    tf_cdops bench --workers=4 --bandwidth=100mbit,1gbit --sizes=16m
 
 The columns are those of nccl-tests. algbw: bytes reduced a second. busbw: that
 times 2(p-1)/p for p devices, which is what each device's link carries at
 least, and can be held against the hardware. #wrong: elements that aren't the
 exact sum; TensorFlow's HierarchicalCopy loses a replica where their number is
-odd. The floor is a bare AddN of the same bytes in one place.
+odd. The floor is a bare AddN of the same bytes in one place. With cables of a
+known rate, "of least" is the median by the least that any all-reduce can take:
+for n bytes and W workers, 2n(W-1)/W over the rate.
 """
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from tf_cdops.base import errors
@@ -42,7 +45,7 @@ _SWEEP = {"min": ("1k", "the smallest"), "max": ("64m", "the largest"),
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-  site_flags.add_arguments(parser)
+  site_flags.add_arguments(parser, several_rates=True)
   loads.add_arguments(parser)
   sweep = parser.add_argument_group("sizes to sweep, if none are given")
   for flag, (default, meaning) in _SWEEP.items():
@@ -62,7 +65,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                    help="timed steps of each (default: 20)")
   parser.add_argument("--out", metavar="FILE", help="also write JSON")
   parser.add_argument("--plot", metavar="FILE",
-                      help="draw a chart; .png, .svg or .pdf (matplotlib)")
+                      help="draw a chart; .png, .svg or .pdf (matplotlib): "
+                           "time over sizes, or over several rates")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -82,16 +86,15 @@ def run(args: argparse.Namespace) -> int:
 
 def _check(args: argparse.Namespace) -> list[str]:
   """Raises for wrong flags; returns the specs, each of them parsed once."""
-  site_flags.check(args)
+  site_flags.check(args, several_rates=True)
   errors.check_whole_number("--steps", args.steps, 1)
   if args.eager and (args.workers or args.cluster):
     raise errors.InputError(
         "`--eager` measures the devices of this process; leave out "
         f"--{'workers' if args.workers else 'cluster'}.")
   swept = [flag for flag in _SWEEP if getattr(args, flag) is not None]
-  if not loads.given(args):
-    _sweep(args)
-  elif swept:
+  several_loads = not loads.given(args) and len(_sweep(args)) > 1
+  if loads.given(args) and swept:
     raise errors.InputError(
         f"`--{swept[0]}` ({getattr(args, swept[0])}) must be left out where "
         "sizes or a model are given: it is for sweeping sizes.")
@@ -108,6 +111,11 @@ def _check(args: argparse.Namespace) -> list[str]:
       output.check_writable(getattr(args, flag), f"--{flag}")
   if args.plot is not None:
     bench_plot.check(args.plot)
+    if several_loads and len(site_flags.bandwidths(args)) > 1:
+      raise errors.InputError(
+          f"`--plot` ({args.plot!r}) must show one load where `--bandwidth` "
+          f"({args.bandwidth}) has several rates; give a load (--sizes=16m, or "
+          "--model=ResNet50), or one rate.")
   return list(dict.fromkeys(specs))
 
 
@@ -136,23 +144,41 @@ def _sweep(args: argparse.Namespace) -> list[loads.Load]:
 
 def _measure(args: argparse.Namespace, site: "sites.Site", specs: list[str],
              outcome: bench_report.Outcome) -> None:
-  from tf_cdops.cli.measuring import contenders
   from tf_cdops.cli.measuring import exact_inputs
   from tf_cdops.cli.measuring import memory
   wanted = [loads.from_args(args)] if loads.given(args) else _sweep(args)
   largest = max(wanted, key=lambda load: load.num_bytes)
   if not site.is_elsewhere:
     memory.check_fits(largest.num_bytes, len(site.devices), largest.name)
-  field = [contenders.of_spec(text, name=text, link=site.link)
-           for text in _runnable(specs, wanted, site, args.specs is None)]
-  if args.tensorflow:
-    field += contenders.of_tensorflow()
-  total = len(wanted) * (len(field) + args.steps)
+  outcome.load = wanted[0].name if len(wanted) == 1 else None
+  specs = _runnable(specs, wanted, site, args.specs is None)
+  total = (max(1, len(site_flags.bandwidths(args))) * len(wanted)
+           * (len(_field(args, specs, site)) + args.steps))
   with output.progress("measuring", total) as advance:
-    for load in wanted:
-      advance(0, description=f"measuring {load.name}")
-      _compare(args, field, exact_inputs.make(site, load.sizes), outcome,
-               advance)
+    for rated in _at_each_rate(args, site):
+      field = _field(args, specs, rated)
+      at = f" at {rated.bandwidth}" if rated.bandwidth else ""
+      for load in wanted:
+        advance(0, description=f"measuring {load.name}{at}")
+        _compare(args, field, exact_inputs.make(rated, load.sizes), outcome,
+                 advance)
+
+
+def _at_each_rate(args: argparse.Namespace,
+                  site: "sites.Site") -> "Iterator[sites.Site]":
+  """Yields the site; then again, its cables changed, for each other rate."""
+  yield site
+  for bandwidth in site_flags.bandwidths(args)[1:]:
+    yield site.with_bandwidth(bandwidth)
+
+
+def _field(args: argparse.Namespace, specs: list[str],
+           site: "sites.Site") -> "list[contenders_lib.Contender]":
+  """Returns all contenders; "auto" goes by the site's link."""
+  from tf_cdops.cli.measuring import contenders
+  field = [contenders.of_spec(text, name=text, link=site.link)
+           for text in specs]
+  return [*field, *(contenders.of_tensorflow() if args.tensorflow else ())]
 
 
 def _runnable(specs: list[str], wanted: list[loads.Load], site: "sites.Site",

@@ -18,7 +18,8 @@ _DEFAULT_CPUS = 4
 _TF_CONFIG = "TF_CONFIG"
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser,
+                  several_rates: bool = False) -> None:
   """Adds --devices, --device_type, --workers, --bandwidth and --cluster."""
   group = parser.add_argument_group("where")
   group.add_argument(
@@ -31,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
       "--workers", type=int, default=0, metavar="N",
       help="TensorFlow servers of logical CPUs, started on this machine; 0 for "
            "this process alone (default: 0)")
-  add_bandwidth(group)
+  add_bandwidth(group, several_rates)
   group.add_argument(
       "--cluster", metavar="HOST:PORT,…",
       help="workers that run already, as `tf_cdops worker` does, on any "
@@ -41,16 +42,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
            "meanwhile")
 
 
-def add_bandwidth(parser: "argparse._ActionsContainer") -> None:
-  """Adds --bandwidth."""
+def add_bandwidth(parser: "argparse._ActionsContainer",
+                  several: bool = False) -> None:
+  """Adds --bandwidth, which may be several rates where they are of use."""
+  example = ("500mbit; several, such as 100mbit,1gbit, are measured in turn"
+             if several else "500mbit")
   parser.add_argument(
-      "--bandwidth", metavar="RATE",
+      "--bandwidth", metavar="RATE,…" if several else "RATE",
       help="give each of the --workers a network and a cable of its own, of "
-           "this rate, such as 500mbit (Linux; default: this machine's "
+           f"this rate, such as {example} (Linux; default: this machine's "
            "loopback)")
 
 
-def check(args: argparse.Namespace) -> None:
+def check(args: argparse.Namespace, several_rates: bool = False) -> None:
   """Raises for numbers that can't be, before TensorFlow is loaded."""
   if args.devices is not None:
     errors.check_whole_number("--devices", args.devices, 1, _MAX_DEVICES)
@@ -59,7 +63,7 @@ def check(args: argparse.Namespace) -> None:
     raise errors.InputError(
         "`--device_type` (GPU) must be CPU with --workers: the workers share "
         "this machine, and their devices are logical CPUs.")
-  check_bandwidth(args)
+  check_bandwidth(args, several_rates)
   if (args.devices or 1) * args.workers > _MAX_DEVICES:
     raise errors.InputError(
         f"`--workers` ({args.workers}) with `--devices` ({args.devices}) must "
@@ -86,11 +90,14 @@ def _check_cluster(args: argparse.Namespace) -> None:
           "set; set it, or give addresses: --cluster=host1:2222,host2:2222.")
 
 
-def check_bandwidth(args: argparse.Namespace) -> None:
+def check_bandwidth(args: argparse.Namespace, several: bool = False) -> None:
   """Raises for a rate that isn't one, that nobody has, or that can't be had."""
   if args.bandwidth is None:
     return
-  rates.parse(args.bandwidth, "--bandwidth")
+  if len(bandwidths(args)) > 1 and not several:
+    raise errors.InputError(
+        f"`--bandwidth` ({args.bandwidth}) must be one rate; give one. Only "
+        "`bench` takes several.")
   if not args.workers:
     raise errors.InputError(
         f"`--bandwidth` ({args.bandwidth}) must come with --workers, whose "
@@ -98,9 +105,19 @@ def check_bandwidth(args: argparse.Namespace) -> None:
   cables.check_programs()
 
 
+def bandwidths(args: argparse.Namespace) -> list[str]:
+  """Returns the rates that --bandwidth has, the slowest first; or none."""
+  if args.bandwidth is None:
+    return []
+  return rates.split(args.bandwidth, "--bandwidth")
+
+
 @contextlib.contextmanager
 def opened(args: argparse.Namespace) -> Iterator["sites.Site"]:
-  """Loads TensorFlow and yields the devices that checked flags ask for."""
+  """Loads TensorFlow and yields the devices that checked flags ask for.
+
+  Of several rates, their cables have the slowest.
+  """
   if args.workers:
     cables.enter_network(shaped=args.bandwidth is not None)
   import tensorflow as tf
@@ -111,7 +128,7 @@ def opened(args: argparse.Namespace) -> Iterator["sites.Site"]:
     return
   if args.workers:
     with sites.local_cluster(args.workers, args.devices or 1,
-                             args.bandwidth) as site:
+                             next(iter(bandwidths(args)), None)) as site:
       yield site
     return
   gpus = tf.config.list_physical_devices("GPU")

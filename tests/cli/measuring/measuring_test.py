@@ -1,5 +1,6 @@
 """Tests of the measuring library: that what it measures is what it says."""
 
+import dataclasses
 import itertools
 import math
 
@@ -11,6 +12,8 @@ from tests import virtual_devices
 import numpy as np
 import tensorflow as tf
 
+import tf_cdops
+from tf_cdops import cost
 from tf_cdops.base import errors
 from tf_cdops.cli import loads
 from tf_cdops.cli.measuring import comparison
@@ -56,9 +59,30 @@ class SitesTest(parameterized.TestCase):
     self.assertFalse(site.is_local)
     self.assertEqual(str(site), "4 CPU devices of 2 workers")
 
+  @parameterized.parameters((1, 1, None), (2, 1, 1.0), (4, 2, 1.5))
+  def test_the_least_that_cables_allow(self, workers, devices, expected):
+    names = tuple(f"/job:worker/replica:0/task:{t}/device:CPU:{d}"
+                  for t in range(workers) for d in range(devices))
+    self.assertIsNone(sites.Site(names).least_seconds(1000))
+    site = sites.Site(names, "8kbit", link=cost.Link("8kbit", 7.0, 1000.0))
+    self.assertEqual(site.least_seconds(1000), expected)
+
+  def test_other_cables(self):
+    cluster = tf_cdops.LocalCluster(2, bandwidth="1gbit")
+    names = tuple(f"/job:worker/replica:0/task:{t}/device:CPU:0"
+                  for t in range(2))
+    site = sites.Site(names, "1gbit", link=cluster.link, cluster=cluster)
+    slow = site.with_bandwidth("100mbit")
+    self.assertEqual(str(slow), "2 CPU devices of 2 workers with cables of "
+                     "100mbit")
+    self.assertEqual(
+        [one.link.bytes_per_second for one in (site, slow, cluster)],
+        [125e6, 12.5e6, 12.5e6])
+
   def test_one_default_strategy(self):
     site = sites.local("CPU", 2)
-    self.assertIs(site.strategy(None), site.strategy(None))
+    rated = dataclasses.replace(site, bandwidth="1gbit")
+    self.assertIs(site.strategy(None), rated.strategy(None))
     ops = tf.distribute.ReductionToOneDevice()
     self.assertIsNot(site.strategy(ops), site.strategy(ops))
 
@@ -209,7 +233,7 @@ class ResultsTest(absltest.TestCase):
   def test_bandwidths(self):
     result = results.Result("ps", True, 1000, 250, "float32", 1, 4,
                             timing.Summary(1.0, 2.0, 3.0, 20, 1.5, 2.5), 0,
-                            0.5, 7)
+                            0.5, 7, "1gbit", 1e9, 1.25)
     self.assertEqual((result.algbw, result.busbw), (500, 750))
     self.assertEqual(result.to_dict(), {
         "contender": "ps", "ours": True, "num_bytes": 1000,
@@ -217,7 +241,8 @@ class ResultsTest(absltest.TestCase):
         "time": {"least": 1.0, "median": 2.0, "p99": 3.0, "samples": 20,
                  "low": 1.5, "high": 2.5},
         "wrong": 0, "build_seconds": 0.5, "nodes": 7, "algbw": 500,
-        "busbw": 750})
+        "busbw": 750, "bandwidth": "1gbit", "bits_per_second": 1e9,
+        "least_seconds": 1.25})
 
   def test_comparison(self):
     inputs = make_inputs(3)

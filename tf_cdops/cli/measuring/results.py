@@ -24,6 +24,9 @@ class Result:
     wrong: how many elements weren't the exact sum, over all devices.
     build_seconds: what building the graph took.
     nodes: how many nodes it got.
+    bandwidth: the rate of each worker's cable, if it has one of its own.
+    bits_per_second: the same as a number.
+    least_seconds: what no all-reduce can beat with such cables.
   """
 
   contender: str
@@ -37,6 +40,9 @@ class Result:
   wrong: int
   build_seconds: float
   nodes: int
+  bandwidth: str | None = None
+  bits_per_second: float | None = None
+  least_seconds: float | None = None
 
   @property
   def algbw(self) -> float:
@@ -61,7 +67,10 @@ class Result:
 def make_result(step: steps.Step, inputs: exact_inputs.Inputs,
                 time: timing.Summary, wrong: int) -> Result:
   dtypes = {size.dtype for size in inputs.sizes}
+  site = inputs.site
   return Result(
       step.name, step.ours, inputs.num_bytes, inputs.num_elements,
       dtypes.pop() if len(dtypes) == 1 else "mixed", len(inputs.sizes),
-      len(inputs.site.devices), time, wrong, step.build_seconds, step.nodes)
+      len(site.devices), time, wrong, step.build_seconds, step.nodes,
+      site.bandwidth, site.link.bytes_per_second * 8 if site.link else None,
+      site.least_seconds(inputs.num_bytes))

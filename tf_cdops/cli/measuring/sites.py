@@ -30,12 +30,14 @@ class Site:
     is_elsewhere: whether other machines may have them, whose memory isn't
       known here.
     link: the one between workers, if it is known.
+    cluster: the workers, if they were started for this.
   """
 
   devices: tuple[str, ...]
   bandwidth: str | None = None
   is_elsewhere: bool = False
   link: cost.Link | None = None
+  cluster: cluster_lib.LocalCluster | None = None
 
   @property
   def topology(self) -> topology_lib.Topology:
@@ -50,7 +52,7 @@ class Site:
   def strategy(self, cross_device_ops: Any) -> tf.distribute.MirroredStrategy:
     """Returns a strategy; `cross_device_ops` is None for TensorFlow's own."""
     if cross_device_ops is None:
-      return _default_strategy(self)
+      return _default_strategy(Site(self.devices))  # Whatever the bandwidth.
     return self._strategy(cross_device_ops)
 
   def _strategy(self, cross_device_ops: Any) -> tf.distribute.MirroredStrategy:
@@ -59,6 +61,23 @@ class Site:
           list(self.devices), cross_device_ops=cross_device_ops)
     return tf_compat.mirrored_strategy_over(
         self.devices, cross_device_ops, None)
+
+  def with_bandwidth(self, bandwidth: str) -> "Site":
+    """Changes the rate of the workers' cables; returns the site since then."""
+    assert self.cluster is not None
+    self.cluster.set_bandwidth(bandwidth)
+    return dataclasses.replace(self, bandwidth=bandwidth,
+                               link=self.cluster.link)
+
+  def least_seconds(self, num_bytes: int) -> float | None:
+    """Returns what no all-reduce can beat; None without cables between workers.
+
+    Of n bytes, some of W workers must send 2n(W-1)/W.
+    """
+    if self.link is None:
+      return None
+    network = cost.Network(self.link, self.link)
+    return cost.lower_bound(self.topology, num_bytes, network).across or None
 
   def __str__(self) -> str:
     topology = self.topology
@@ -112,7 +131,7 @@ def local_cluster(workers: int, devices_per_worker: int,
                                 bandwidth=bandwidth) as cluster:
     strategy = cluster_lib.multi_worker_strategy(cluster)
     yield Site(tuple(strategy.extended.worker_devices), bandwidth,
-               link=cluster.link)
+               link=cluster.link, cluster=cluster)
 
 
 def running_cluster(text: str, devices_per_worker: int | None = None,
