@@ -26,7 +26,7 @@ from tf_cdops.cli.measuring import tuner
 from tf_cdops.cli.measuring import tuning
 from tf_cdops.execution import executor
 from tf_cdops.planning import planner
-from tf_cdops.planning import spec
+from tf_cdops.planning import spec_file
 
 _LEAST = "must be a time such as 90, 90s or 2m, of at least 5s"
 # What is measured is told as text, and again as JSON.
@@ -71,7 +71,7 @@ class TuneTest(absltest.TestCase):
     content = self.read()
     self.assertEqual(json.loads(as_json.stdout), content)
     self.assertEqual((content["version"], content["tf_cdops"]),
-                     (spec.FILE_VERSION, tf_cdops.__version__))
+                     (spec_file.FILE_VERSION, tf_cdops.__version__))
     self.assertLen(content["devices"], 3)
     values = flags.FlagValues()
     tf_cdops.flags.define_flags(values)
