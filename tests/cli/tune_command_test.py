@@ -116,6 +116,29 @@ class TuneTest(absltest.TestCase):
     if race and race["verdict"]["better"]:
       self.assertEqual(arguments.items() - content["composed"].items(), set())
 
+  def test_a_cluster_that_runs(self):
+    with tf_cdops.LocalCluster(2, 1) as cluster:
+      outcome = python_process.run(
+          "-m", "tf_cdops", "tune", "--sizes=4x1k,1m", "--budget=5s",
+          f"--cluster={','.join(cluster.as_dict()['worker'])}",
+          f"--out={self.out}")
+    self.assertEqual((outcome.returncode, outcome.stderr), (0, ""))
+    content = self.read()
+    self.check_advice(content, outcome.stdout)
+    self.assertRegex(outcome.stdout, r"\nMedians across workers: \d+ µs, ")
+    # One device a worker has no links inside it.
+    self.assertIsNone(content["links"]["inside"])
+    parsed = tf_cdops.parse_all_reduce_spec(f"@{self.out}")
+    self.assertEqual(parsed.network.summary(), content["links"])
+    self.assertEqual(parsed.network.across.name, "measured across")
+    if parsed.is_auto:
+      self.assertIn("Here auto chose by the links that were measured. The file "
+                    f"has them: --all_reduce_spec=@{self.out}\n",
+                    outcome.stdout)
+    e = tf_cdops.explain(parsed, topology.Topology.grid(
+        2, 1, device_type="CPU"), [1024] * 4 + [1 << 20])
+    self.assertEqual(e.network.across, parsed.network.across)
+
   def test_bad_input(self):
     cases = [
         (["--budget=4s"], rf"`--budget` \('4s'\) {_LEAST}"),
