@@ -1,5 +1,6 @@
 """Tests of `python -m tf_cdops tune`, as a user runs it."""
 
+import dataclasses
 import json
 import os
 import pathlib
@@ -19,11 +20,14 @@ from tf_cdops.cli import output
 from tf_cdops.cli import tune as tune_command
 from tf_cdops.cli.measuring import contenders
 from tf_cdops.cli.measuring import exact_inputs
+from tf_cdops.cli.measuring import link_results
+from tf_cdops.cli.measuring import links
 from tf_cdops.cli.measuring import sites
 from tf_cdops.cli.measuring import steps
 from tf_cdops.cli.measuring import timing
 from tf_cdops.cli.measuring import tuner
 from tf_cdops.cli.measuring import tuning
+from tf_cdops.cost import given
 from tf_cdops.execution import executor
 from tf_cdops.planning import planner
 from tf_cdops.planning import spec_file
@@ -165,6 +169,10 @@ class TuneTest(absltest.TestCase):
     self.assertFalse(os.path.exists(self.out))
 
 
+_LINKS = given.MeasuredLinks(
+    None, cost.Link("measured across", 1e-4, 1e9, 5e-5))
+
+
 def outcome_of(ratio: float, pairs: int = 20, wrong: int = 0):
   """Returns what tuning comes to if the composed spec takes so much time."""
   verdict = tuning.judge([1.0] * pairs, [ratio] * pairs)
@@ -211,6 +219,15 @@ class AdviceTest(parameterized.TestCase):
                           "No difference: keep auto, which does the same as "
                           "--all_reduce_spec=xring:4k:ps#2 --agg_small")
 
+  @parameterized.parameters((0.5, False), (1.0, True))
+  def test_says_that_auto_goes_by_the_links(self, ratio, said):
+    outcome = dataclasses.replace(outcome_of(ratio), links=_LINKS)
+    self.assertEqual(
+        tune_command._advice_on_links(outcome, "tuned.json"),
+        ["Here auto chose by the links that were measured. The file has them: "
+         "--all_reduce_spec=@tuned.json"] * said)
+    self.assertEmpty(tune_command._advice_on_links(outcome_of(1.0), "x"))
+
   @parameterized.parameters((0.5, "xring:4k:ps#2", 4096), (1.0, "auto", 0))
   def test_file(self, ratio, advised, packed):
     site = sites.Site(tuple(virtual_devices.names(2)))
@@ -255,6 +272,30 @@ class PlanOfTheFileTest(parameterized.TestCase):
     self.assertEqual(
         self.plans_of(lambda: self.contend(site, load, f"@{out}")),
         [raced if better else auto])
+
+
+class LinksTest(parameterized.TestCase):
+
+  @parameterized.parameters((5, 1), (60, 12), (3600, 12))
+  def test_take_a_fifth_of_the_time_at_most(self, budget, seconds):
+    names = ["/job:worker/replica:0/task:0/device:CPU:0",
+             "/job:worker/replica:0/task:1/device:CPU:0"]
+    measured = [link_results.LinkMeasurement(*names, 1e-4, 1e9, 5e-5)]
+    with mock.patch.object(links, "measure", return_value=measured) as measure:
+      site = sites.Site(tuple(names))
+      self.assertEqual(tuner._measure_links(site, budget), _LINKS)
+      measure.assert_called_once_with(site, seconds)
+
+  def test_one_worker_has_none(self):
+    site = sites.Site(tuple(virtual_devices.names(2)))
+    self.assertIsNone(tuner._measure_links(site, 60))
+
+  def test_those_of_a_file_go_before_what_is_known(self):
+    path = self.create_tempfile(content=json.dumps(
+        {"all_reduce_spec": "auto", "links": _LINKS.summary()})).full_path
+    for spec, name in ((f"@{path}", "measured across"), ("auto", "10gbe")):
+      contender = contenders.of_spec(spec, link=cost.PRESETS["10gbe"])
+      self.assertIn(f"Link(name='{name}'", repr(contender.make_ops()))
 
 
 _SIZES = [planner.TensorSize.from_shape((1 << 24,), "float32")]
