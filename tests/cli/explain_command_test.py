@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+import os
 import pathlib
 
 from absl.testing import absltest
@@ -145,6 +146,44 @@ class ExplainTest(parameterized.TestCase):
     self.assertEqual(data["network"]["across"]["bytes_per_second"], 3e9)
     self.assertEmpty(data["assumed"])
 
+  def test_links_of_the_specs_file(self):
+    path = self.create_tempfile("tuned.json", json.dumps({
+        "all_reduce_spec": "auto", "links": {
+            "inside": None, "across": {"latency_seconds": 2e-4,
+                                       "bytes_per_second": 1e9,
+                                       "message_seconds": 6e-5}}})).full_path
+    args = ["--devices=2", "--workers=2", "--device_type=GPU",
+            f"--all_reduce_spec=@{path}"]
+    self.assertRegex(run(*args).stdout, r"(?s)links +nvlink .* inside workers, "
+                     r"measured\s+across \(200 µs, 1 GB/s\) across")
+    data = json.loads(run(*args, "--json", "--across=10gbe").stdout)
+    self.assertEqual(data["network"]["across"]["name"], "10gbe")
+
+  def test_a_plan_is_written_and_pinned(self):
+    path = os.path.join(self.create_tempdir().full_path, "plan.json")
+    args = ["--devices=2", "--workers=2", "--device_type=CPU",
+            "--sizes=20x1k,2x4m"]
+    done = run(*args, "--across=1gbe", f"--plan={path}")
+    self.assertEqual((done.returncode, done.stderr), (0, ""))
+    self.assertEndsWith(done.stdout, f"The plan is in {path}; pin it with "
+                        f"--all_reduce_spec=@{path}\n")
+    first = json.loads(run(*args, "--across=1gbe", "--json").stdout)
+    pinned = f"--all_reduce_spec=@{path}"
+    data = json.loads(run(*args, pinned, "--num_packs=1", "--across=infiniband",
+                          "--json").stdout)
+    self.assertEqual(data["buckets"], first["buckets"])
+    self.assertEqual((first["pinned"], data["pinned"]), (False, True))
+    self.assertEqual({part["why"] for part in data["parts"]},
+                     {f"pinned by {path}"})
+    self.assertIn("auto", [other["spec"] for other in data["others"]])
+    data = json.loads(run(*args, pinned, "--json").stdout)
+    self.assertEqual(data["network"], first["network"])
+    self.assertIn(f"\n> @{path} ", run(*args, pinned).stdout)
+    other = run(*args[1:], "--devices=3", pinned)
+    self.assertIn("Not pinned: unlike the nearest plan of", other.stdout)
+    self.assertIn("workers with 2 devices each.", " ".join(
+        other.stdout.split()))
+
   def test_latency_of_one_worker_is_that_inside(self):
     data = json.loads(run("--devices=2", "--json", "--latency=2ms").stdout)
     self.assertEqual(data["network"]["inside"]["latency_seconds"], 2e-3)
@@ -217,6 +256,7 @@ class WrongUsageTest(parameterized.TestCase):
       (["--sizes=999999999999999t"],
        "bytes may end in k, m or g, up to 1024g"),
       (["--sizes=-1k"], "'-1k' isn't: both are whole numbers"),
+      (["--plan=/"], r"`--plan` \('/'\) must name a file, not a folder"),
       (["--html="], r"`--html` \(''\) must name a file, and is empty"),
       (["--bucket=-1"], r"`--bucket` \(-1\) must be one of"),
       (["--all_reduce_spec=ps:1k:xrng"], r"`--all_reduce_spec` \('ps:1k:xrng'"

@@ -67,6 +67,14 @@ class PageTest(parameterized.TestCase):
     self.assertIn("&lt;b class=injected&gt;&amp;", html)
     self.assertNotIn("<b class=injected>", html)
 
+  def test_a_pinned_plan(self):
+    path = self.create_tempfile("plan.json").full_path
+    explaining.explain("auto", workers_of(2, 2), _SIZES).save_plan(path)
+    html = html_of(f"@{path}", 2, 2)
+    self.assertIn(f"<h1><code>@{path}</code></h1>", html)
+    self.assertIn(f"pinned by {path}", html)
+    self.assertNotIn('class="band"', html)
+
   def test_says_that_fewer_are_drawn(self):
     self.assertIn("Drawn for 16 devices and 1 shard, fewer than there are.",
                   html_of("xring/xring", *[8] * 8))

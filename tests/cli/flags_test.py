@@ -15,6 +15,13 @@ import tf_cdops
 NAMES = ("cross_device_ops", "all_reduce_spec", "num_packs",
          "agg_small_grads_max_bytes", "agg_small_grads_max_group",
          "reduce_to_device", "worker_devices", "num_gpus_per_worker")
+# One that pins a plan, and has links.
+FILE = {
+    "all_reduce_spec": "auto", "num_packs": 1,
+    "links": {"inside": None, "across": {"latency_seconds": 2e-4,
+                                         "bytes_per_second": 1.2e9}},
+    "plans": [{"workers": [2], "tensors": [["float32", 8]], "buckets": [
+        {"tensors": [0], "algorithm": "ps", "shards": 1, "rotation": 0}]}]}
 WHOLE = "must be a whole number of at least"
 SPEC_AUTO = ("MultiWorkerAllReduce(all_reduce_spec='auto', num_packs=0, "
              "agg_small_grads_max_bytes=0, agg_small_grads_max_group=10, "
@@ -130,6 +137,14 @@ class FlagsTest(parameterized.TestCase):
     self.assertEqual(values["all_reduce_spec"].serialize(),
                      f"--all_reduce_spec=@{path}")
 
+  @parameterized.parameters("links", "plans")
+  def test_so_is_one_with_links_or_plans(self, key):
+    path = self.create_tempfile("spec.json", json.dumps(
+        {"all_reduce_spec": "auto", key: FILE[key]})).full_path
+    values = parsed(f"--all_reduce_spec=@{path}")
+    self.assertEqual(values["all_reduce_spec"].serialize(),
+                     f"--all_reduce_spec=@{path}")
+
   @parameterized.parameters(
       "alg[#shards](:limit:alg[#shards])*, such as 'xring:64k:pscpu/pscpu#2'",
       "a number of bytes, such as 512, 64k or 1m",
@@ -189,6 +204,13 @@ class CrossDeviceOpsFromFlagsTest(parameterized.TestCase):
           repr(ops), "MultiWorkerAllReduce(all_reduce_spec='xring', "
           "num_packs={}, agg_small_grads_max_bytes={}, "
           "agg_small_grads_max_group={}, ".format(*packing))
+
+  def test_packing_leaves_links_and_plans(self):
+    path = self.create_tempfile("spec.json", json.dumps(FILE)).full_path
+    said = repr(build(f"--all_reduce_spec=@{path}", "--num_packs=3"))
+    self.assertStartsWith(
+        said, f"MultiWorkerAllReduce(all_reduce_spec='@{path}', num_packs=3")
+    self.assertIn("network=MeasuredLinks(inside=None, across=Link(", said)
 
   def test_packing_without_a_spec(self):
     self.assertStartsWith(

@@ -1,5 +1,6 @@
 """Tests of `python -m tf_cdops tune`, as a user runs it."""
 
+import dataclasses
 import json
 import os
 import pathlib
@@ -19,14 +20,17 @@ from tf_cdops.cli import output
 from tf_cdops.cli import tune as tune_command
 from tf_cdops.cli.measuring import contenders
 from tf_cdops.cli.measuring import exact_inputs
+from tf_cdops.cli.measuring import link_results
+from tf_cdops.cli.measuring import links
 from tf_cdops.cli.measuring import sites
 from tf_cdops.cli.measuring import steps
 from tf_cdops.cli.measuring import timing
 from tf_cdops.cli.measuring import tuner
 from tf_cdops.cli.measuring import tuning
+from tf_cdops.cost import given
 from tf_cdops.execution import executor
 from tf_cdops.planning import planner
-from tf_cdops.planning import spec
+from tf_cdops.planning import spec_file
 
 _LEAST = "must be a time such as 90, 90s or 2m, of at least 5s"
 # What is measured is told as text, and again as JSON.
@@ -71,7 +75,7 @@ class TuneTest(absltest.TestCase):
     content = self.read()
     self.assertEqual(json.loads(as_json.stdout), content)
     self.assertEqual((content["version"], content["tf_cdops"]),
-                     (spec.FILE_VERSION, tf_cdops.__version__))
+                     (spec_file.FILE_VERSION, tf_cdops.__version__))
     self.assertLen(content["devices"], 3)
     values = flags.FlagValues()
     tf_cdops.flags.define_flags(values)
@@ -116,6 +120,29 @@ class TuneTest(absltest.TestCase):
     if race and race["verdict"]["better"]:
       self.assertEqual(arguments.items() - content["composed"].items(), set())
 
+  def test_a_cluster_that_runs(self):
+    with tf_cdops.LocalCluster(2, 1) as cluster:
+      outcome = python_process.run(
+          "-m", "tf_cdops", "tune", "--sizes=4x1k,1m", "--budget=5s",
+          f"--cluster={','.join(cluster.as_dict()['worker'])}",
+          f"--out={self.out}")
+    self.assertEqual((outcome.returncode, outcome.stderr), (0, ""))
+    content = self.read()
+    self.check_advice(content, outcome.stdout)
+    self.assertRegex(outcome.stdout, r"\nMedians across workers: \d+ µs, ")
+    # One device a worker has no links inside it.
+    self.assertIsNone(content["links"]["inside"])
+    parsed = tf_cdops.parse_all_reduce_spec(f"@{self.out}")
+    self.assertEqual(parsed.network.summary(), content["links"])
+    self.assertEqual(parsed.network.across.name, "measured across")
+    if parsed.is_auto:
+      self.assertIn("Here auto chose by the links that were measured. The file "
+                    f"has them: --all_reduce_spec=@{self.out}\n",
+                    outcome.stdout)
+    e = tf_cdops.explain(parsed, topology.Topology.grid(
+        2, 1, device_type="CPU"), [1024] * 4 + [1 << 20])
+    self.assertEqual(e.network.across, parsed.network.across)
+
   def test_bad_input(self):
     cases = [
         (["--budget=4s"], rf"`--budget` \('4s'\) {_LEAST}"),
@@ -140,6 +167,10 @@ class TuneTest(absltest.TestCase):
     self.assertEqual((outcome.returncode, outcome.stdout), (2, ""))
     self.assertRegex(outcome.stderr, r"`--devices` \(1\) must be at least 2")
     self.assertFalse(os.path.exists(self.out))
+
+
+_LINKS = given.MeasuredLinks(
+    None, cost.Link("measured across", 1e-4, 1e9, 5e-5))
 
 
 def outcome_of(ratio: float, pairs: int = 20, wrong: int = 0):
@@ -188,6 +219,15 @@ class AdviceTest(parameterized.TestCase):
                           "No difference: keep auto, which does the same as "
                           "--all_reduce_spec=xring:4k:ps#2 --agg_small")
 
+  @parameterized.parameters((0.5, False), (1.0, True))
+  def test_says_that_auto_goes_by_the_links(self, ratio, said):
+    outcome = dataclasses.replace(outcome_of(ratio), links=_LINKS)
+    self.assertEqual(
+        tune_command._advice_on_links(outcome, "tuned.json"),
+        ["Here auto chose by the links that were measured. The file has them: "
+         "--all_reduce_spec=@tuned.json"] * said)
+    self.assertEmpty(tune_command._advice_on_links(outcome_of(1.0), "x"))
+
   @parameterized.parameters((0.5, "xring:4k:ps#2", 4096), (1.0, "auto", 0))
   def test_file(self, ratio, advised, packed):
     site = sites.Site(tuple(virtual_devices.names(2)))
@@ -232,6 +272,30 @@ class PlanOfTheFileTest(parameterized.TestCase):
     self.assertEqual(
         self.plans_of(lambda: self.contend(site, load, f"@{out}")),
         [raced if better else auto])
+
+
+class LinksTest(parameterized.TestCase):
+
+  @parameterized.parameters((5, 1), (60, 12), (3600, 12))
+  def test_take_a_fifth_of_the_time_at_most(self, budget, seconds):
+    names = ["/job:worker/replica:0/task:0/device:CPU:0",
+             "/job:worker/replica:0/task:1/device:CPU:0"]
+    measured = [link_results.LinkMeasurement(*names, 1e-4, 1e9, 5e-5)]
+    with mock.patch.object(links, "measure", return_value=measured) as measure:
+      site = sites.Site(tuple(names))
+      self.assertEqual(tuner._measure_links(site, budget), _LINKS)
+      measure.assert_called_once_with(site, seconds)
+
+  def test_one_worker_has_none(self):
+    site = sites.Site(tuple(virtual_devices.names(2)))
+    self.assertIsNone(tuner._measure_links(site, 60))
+
+  def test_those_of_a_file_go_before_what_is_known(self):
+    path = self.create_tempfile(content=json.dumps(
+        {"all_reduce_spec": "auto", "links": _LINKS.summary()})).full_path
+    for spec, name in ((f"@{path}", "measured across"), ("auto", "10gbe")):
+      contender = contenders.of_spec(spec, link=cost.PRESETS["10gbe"])
+      self.assertIn(f"Link(name='{name}'", repr(contender.make_ops()))
 
 
 _SIZES = [planner.TensorSize.from_shape((1 << 24,), "float32")]

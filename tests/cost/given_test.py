@@ -34,7 +34,20 @@ class GivenTest(parameterized.TestCase):
 
   def test_a_file(self):
     path = self.create_tempfile("links.json", _FILE).full_path
-    self.assertEqual(given.check(f"@{path}").across.bytes_per_second, 1.2e9)
+    links = given.check(f"@{path}")
+    self.assertEqual(links.across.bytes_per_second, 1.2e9)
+    common = cost.Network.common(_TWO)
+    found = given.resolve(links, _TWO)
+    self.assertEqual((found.inside, found.across),
+                     (common.inside, links.across))
+    self.assertEqual(found.copied_bytes_per_second,
+                     common.copied_bytes_per_second)
+    self.assertEqual(given.uncommon(found, _TWO), links)
+
+  def test_what_is_not_common(self):
+    self.assertIsNone(given.uncommon(cost.Network.common(_TWO), _TWO))
+    self.assertEqual(given.uncommon(_OWN, _TWO),
+                     given.MeasuredLinks(_OWN.inside, _OWN.across))
 
   @parameterized.parameters((5,), ("tengbe",), (["10gbe"],))
   def test_what_is_wrong_is_said_by_all_who_take_it(self, wrong):

@@ -219,6 +219,29 @@ class FormTest(parameterized.TestCase):
     self.assertEqual(data["parts"][0]["time"]["total"],
                      e.parts[0].time.total)
 
+  def test_a_plan_is_saved_and_pinned(self):
+    path = self.create_tempfile("plan.json").full_path
+    topology = workers_of(2, 3)
+    first = explaining.explain("auto", topology, _SIZES, network="1gbe")
+    first.save_plan(path)
+    e = explaining.explain(f"@{path}", topology, _SIZES)
+    self.assertTrue(e.plan.is_pinned)
+    self.assertEqual((e.plan.buckets, e.network, e.total.time),
+                     (first.plan.buckets, first.network, first.total.time))
+    self.assertEqual({part.why for part in e.parts}, {f"pinned by {path}"})
+    self.assertRegex(str(e), rf"^all_reduce_spec  @{path}\n")
+    other = explaining.explain(f"@{path}", topology, _SIZES[1:])
+    self.assertFalse(other.plan.is_pinned)
+    self.assertRegex(other.difference_from_plans(),
+                     r"^has \d tensors of .* bytes and not \d of ")
+
+  def test_pinned_algorithms_that_cannot_run(self):
+    path = self.create_tempfile("plan.json").full_path
+    explaining.explain("nccl", workers_of(2), [4]).save_plan(path)
+    cpus = workers_of(2, kind="CPU")
+    with self.assertRaisesRegex(errors.AlgorithmError, "nccl needs GPU"):
+      explaining.explain(f"@{path}", cpus, [4])
+
   def test_report(self):
     text = str(explaining.explain(_SPEC, workers_of(4, 4), _SIZES))
     self.assertRegex(text, r"(?m)^devices +2 workers with 4 GPUs each$")

@@ -1,9 +1,5 @@
 """Tests of the all-reduce spec's grammar."""
 
-import copy
-import json
-import pickle
-
 import hypothesis
 from absl.testing import absltest
 from absl.testing import parameterized
@@ -182,117 +178,6 @@ class BadSpecTest(parameterized.TestCase):
   def test_argument_is_named(self):
     with self.assertRaisesRegex(errors.SpecError, r"^`mine` \(5\) must be"):
       spec.parse(5, "mine")
-
-
-class SpecFileTest(parameterized.TestCase):
-
-  def write(self, content):
-    return self.create_tempfile("spec.json", content).full_path
-
-  def test_reads_what_a_file_says(self):
-    path = self.write(json.dumps({"all_reduce_spec": "ps:1k:xring#2",
-                                  "measured": [1, 2]}))
-    self.assertEqual(tf_cdops.parse_all_reduce_spec(f"@{path}"),
-                     (Line("ps", 1, _K), Line("xring", 2, -1)))
-
-  @parameterized.parameters(
-      ({}, None),
-      ({"num_packs": 3}, spec.Packing(3)),
-      ({"agg_small_grads_max_bytes": 4096, "agg_small_grads_max_group": 7},
-       spec.Packing(0, 4096, 7)),
-      ({"num_packs": 0, "agg_small_grads_max_bytes": 0}, spec.Packing()))
-  def test_reads_packing(self, keys, packing):
-    path = self.write(json.dumps({"all_reduce_spec": "ps:1k:xring"} | keys))
-    parsed = tf_cdops.parse_all_reduce_spec(f"@{path}")
-    self.assertEqual((str(parsed), parsed.packing, parsed.file),
-                     ("ps:1k:xring", packing, path))
-    self.assertIs(tf_cdops.parse_all_reduce_spec(parsed), parsed)
-    for again in (pickle.loads(pickle.dumps(parsed)), copy.deepcopy(parsed)):
-      self.assertEqual((again, again.packing, again.file),
-                       (parsed, packing, path))
-
-  def test_packing_makes_a_difference(self):
-    text = "ps:1k:xring"
-    packed, other, same = (
-        spec.parse("@" + self.create_tempfile(content=json.dumps(
-            {"all_reduce_spec": text, "num_packs": packs})).full_path)
-        for packs in (2, 3, 2))
-    plain = spec.parse(text)
-    self.assertEqual(packed, same)
-    self.assertEqual(hash(packed), hash(same))
-    self.assertLen({packed, other, same, plain, tuple(plain)}, 3)
-    for different in (other, plain, tuple(plain), text, None):
-      self.assertNotEqual(packed, different)
-    self.assertEqual(tuple(packed), plain)
-    self.assertEqual(spec.AllReduceSpec(packed), plain)
-    self.assertRegex(repr(packed),
-                     r"^AllReduceSpec\('ps:1k:xring', Packing\(num_packs=2, ")
-    with self.assertRaisesRegex(AttributeError, "packing"):
-      packed.packing = None
-
-  @parameterized.product(
-      key=("num_packs", "agg_small_grads_max_bytes",
-           "agg_small_grads_max_group"),
-      value=(-1, "64k", True, None, 1.5, []))
-  def test_malformed_packing(self, key, value):
-    path = self.write(json.dumps({"all_reduce_spec": "ps", key: value}))
-    with self.assertRaisesRegex(
-        errors.SpecError,
-        rf"^`all_reduce_spec` \('@{path}'\): its '{key}' \(.*\) must be a "
-        rf"whole number of at least 0; correct it, or leave it out"):
-      tf_cdops.parse_all_reduce_spec(f"@{path}")
-
-  @parameterized.parameters(
-      ("", "readable JSON file: Expecting value"),
-      ("{", "readable JSON file: Expecting property name"),
-      ("xring", "readable JSON file: Expecting value"),
-      ("[]", "with the text of a spec under the key 'all_reduce_spec'"),
-      ("{}", "with the text of a spec under the key 'all_reduce_spec'"),
-      ('"xring"', "with the text of a spec under the key 'all_reduce_spec'"),
-      ('{"all_reduce_spec": 5}', "with the text of a spec under the key"),
-      ('{"all_reduce_spec": "@other.json"}', "with the text of a spec under"))
-  def test_malformed_files(self, content, message):
-    path = self.write(content)
-    with self.assertRaisesRegex(
-        errors.SpecError,
-        rf"^`all_reduce_spec` \('@{path}'\) must name .*{message}"):
-      tf_cdops.parse_all_reduce_spec(f"@{path}")
-
-  @parameterized.parameters({"version": spec.FILE_VERSION}, {})
-  def test_reads_its_own_format(self, **version):
-    path = self.write(json.dumps(version | {"all_reduce_spec": "xring#2"}))
-    self.assertEqual(str(spec.parse(f"@{path}")), "xring#2")
-
-  @parameterized.parameters(
-      (2, "2"), (0, "0"), ("1", "'1'"), (None, "None"), (True, "True"),
-      ([], r"\[\]"))
-  def test_other_formats(self, version, shown):
-    path = self.write(json.dumps({"version": version,
-                                  "all_reduce_spec": "xring#2"}))
-    with self.assertRaisesRegex(
-        errors.SpecError,
-        rf"^`all_reduce_spec` \('@{path}'\) must have the format version 1, "
-        rf"and it is {shown}; run `tf_cdops tune` again, or update"):
-      tf_cdops.parse_all_reduce_spec(f"@{path}")
-
-  @parameterized.parameters(
-      ("xring#0", r"shards of 'xring' \(0\) must be"),
-      ("", "has an empty part"),
-      ("ps:1k:auto", "'auto' chooses algorithms"))
-  def test_errors_in_a_file_name_it(self, text, message):
-    path = self.write(json.dumps({"all_reduce_spec": text}))
-    with self.assertRaisesRegex(errors.SpecError, f"{path}.*{message}"):
-      tf_cdops.parse_all_reduce_spec(f"@{path}")
-
-  @parameterized.parameters(
-      ("@", "No such file"), ("@/no/such/file.json", "No such file"),
-      ("@/", "Is a directory"), ("@\0", "embedded null byte"))
-  def test_missing_files(self, given, message):
-    with self.assertRaisesRegex(
-        errors.SpecError,
-        rf"^`all_reduce_spec` \('@.*'\) must name a readable JSON file: "
-        rf".*{message}"):
-      tf_cdops.parse_all_reduce_spec(given)
 
 
 if __name__ == "__main__":

@@ -13,23 +13,25 @@ by `tf_cdops doctor --cluster=… --out=links.json`. --latency and --bandwidth
 replace the numbers of the link across if there are several workers, and of the
 one inside otherwise.
 
-A spec of a file (@file.json) is packed as the file says, unless flags say how.
+A spec of a file (@file.json) is packed as the file says, unless flags say how,
+and goes over the links that the file has, unless flags name others. If the file
+has a plan for these tensors and workers, that is explained.
 
---schedule shows one bucket's steps, --html writes a page with pictures. Lines
-are as wide as the terminal, or COLUMNS, has them, up to 100.
+--schedule shows one bucket's steps, --html writes a page with pictures, and
+--plan=plan.json writes the plan: a run with --all_reduce_spec=@plan.json
+follows it exactly, whatever else changes. Lines are as wide as the terminal, or
+COLUMNS, has them, up to 100.
 """
 
 import argparse
 import dataclasses
-import re
 import textwrap
 
-from tf_cdops import cost
 from tf_cdops import explaining
 from tf_cdops.base import errors
-from tf_cdops.base import rates
 from tf_cdops.base import topology as topology_lib
 from tf_cdops.cli import assumptions
+from tf_cdops.cli import link_flags
 from tf_cdops.cli import loads
 from tf_cdops.cli import output
 from tf_cdops.explaining import schedule
@@ -43,8 +45,6 @@ NAME = "explain"
 _MOST = {"workers": 4096, "devices": 1024, "num_packs": 1_000_000,
          "agg_small_grads_max_group": 1_000_000}
 _MOST_REPLICAS = 65_536
-_NUMBER = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*([a-zµ]*)")
-_LATENCIES = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -67,18 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
   packing.add_argument("--agg_small_grads_max_group", type=int,
                        metavar="N",
                        help="at most this many, 0 for none (default: 10)")
-  links = parser.add_argument_group("over which links")
-  links.add_argument("--network", metavar="@FILE",
-                     help="links as `doctor` measured them, such as "
-                     "@links.json; the flags below say more")
-  links.add_argument("--inside", metavar="NAME",
-                     help="links inside workers (default: nvlink, or memory "
-                     "for CPUs)")
-  links.add_argument("--across", metavar="NAME",
-                     help="links between workers (default: 100gbe)")
-  links.add_argument("--latency", metavar="TIME", help="such as 5us")
-  links.add_argument("--bandwidth", metavar="RATE",
-                     help="such as 12GB/s, 100Gbit/s or 500mbit")
+  link_flags.add_arguments(parser)
   shown = parser.add_argument_group("what is shown")
   shown.add_argument("--schedule", action="store_true",
                      help="one bucket's steps")
@@ -86,30 +75,35 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                      help="which bucket's (default: 0, the first sent); "
                      "shows its steps")
   shown.add_argument("--html", metavar="FILE", help="write a page")
+  shown.add_argument("--plan", metavar="FILE",
+                     help="write the plan, which --all_reduce_spec=@FILE pins")
 
 
 def run(args: argparse.Namespace) -> int:
   """Explains, and prints or writes it."""
-  if args.html is not None:
-    output.check_writable(args.html, "--html")
+  for flag in ("html", "plan"):
+    if getattr(args, flag) is not None:
+      output.check_writable(getattr(args, flag), f"--{flag}")
   _check_numbers(args)
   parsed = planner.parse_all_reduce_spec(args.all_reduce_spec,
                                          "--all_reduce_spec")
   packing = _packing(args, parsed)
   topology = _topology(args)
-  common = _common_network(args, topology)
-  network = _network(args, common, len(topology.workers) > 1)
+  default = link_flags.default(args, topology, parsed.network)
+  network = link_flags.changed(args, default, len(topology.workers) > 1)
   load = loads.from_args(args)
   explanation = explaining.explain(
       parsed, topology,
       [(size.shape, size.dtype) for size in load.sizes],
       packing=packing, network=network)
-  assumed = assumptions.find(args, topology, common)
+  assumed = assumptions.find(args, topology, default)
   bucket = _bucket(args, explanation)
   steps = (schedule.for_bucket(bucket, topology)
            if args.schedule or args.bucket is not None else None)
   if args.html is not None:
     output.write_text(args.html, writing.html(explanation, load.name, bucket))
+  if args.plan is not None:
+    explanation.save_plan(args.plan)
   if args.json:
     output.print_json(
         explanation.to_dict() | {"load": load.name}
@@ -130,11 +124,18 @@ def _print(args: argparse.Namespace, explanation: explaining.Explanation,
     print("\n" + textwrap.fill(
         f"The tensors are made up ({loads.DEFAULT_SIZES}); give yours with "
         "--sizes, --model or --saved_model.", width))
+  if explanation.spec.plans and not explanation.plan.is_pinned:
+    print("\n" + textwrap.fill(
+        f"Not pinned: unlike the nearest plan of {explanation.spec.file}, this "
+        f"batch {explanation.difference_from_plans()}.", width))
   if steps:
     print(f"\nThe steps of bucket {args.bucket or 0}:\n\n"
           f"{schedule.text(steps, width)}")
   if args.html is not None:
     print(f"\nThe page is in {args.html}.")
+  if args.plan is not None:
+    print(f"\nThe plan is in {args.plan}; pin it with --all_reduce_spec="
+          f"@{args.plan}")
 
 
 def _check_numbers(args: argparse.Namespace) -> None:
@@ -186,56 +187,6 @@ def _topology(args: argparse.Namespace) -> topology_lib.Topology:
   raise errors.InputError(
       f"`--device_type` ({args.device_type}) must be a kind of device that is "
       "here; give --devices for others.")
-
-
-def _common_network(args: argparse.Namespace,
-                    topology: topology_lib.Topology) -> cost.Network:
-  """Returns the links that are taken where no flag names one."""
-  common = cost.Network.common(topology)
-  if args.network is None:
-    return common
-  if not args.network.startswith("@"):
-    raise errors.InputError(
-        f"`--network` ({args.network!r}) must be @ and a file, such as "
-        "@links.json; write one with `tf_cdops doctor --cluster=… "
-        "--out=links.json`, or name links with --inside and --across.")
-  return cost.network_from_file(args.network[1:], common, "--network")
-
-
-def _network(args: argparse.Namespace, network: cost.Network,
-             several: bool) -> cost.Network:
-  """Returns a network as flags change it, for one worker or several."""
-  if args.inside is not None:
-    network = dataclasses.replace(
-        network, inside=cost.preset(args.inside, "--inside"))
-  if args.across is not None:
-    network = dataclasses.replace(
-        network, across=cost.preset(args.across, "--across"))
-    if not several:
-      raise errors.InputError(
-          f"`--across` ({args.across!r}) must come with several --workers: one "
-          "has no links across; leave it out, or give --workers=2.")
-  changes = {}
-  if args.latency is not None:
-    changes["latency_seconds"] = _parse_latency(args.latency)
-  if args.bandwidth is not None:
-    changes["bytes_per_second"] = rates.parse(args.bandwidth, "--bandwidth")
-  if not changes:
-    return network
-  which = "across" if several else "inside"
-  link = dataclasses.replace(getattr(network, which), name="as given",
-                             **changes)
-  return dataclasses.replace(network, **{which: link})
-
-
-def _parse_latency(given: str) -> float:
-  """Returns seconds."""
-  match = _NUMBER.fullmatch(given.strip())
-  if not match or match[2] not in _LATENCIES or not float(match[1]):
-    raise errors.InputError(
-        f"`--latency` ({given!r}) must be a positive number with a unit "
-        f"({', '.join(_LATENCIES)}), such as 5us.")
-  return float(match[1]) * _LATENCIES[match[2]]
 
 
 def _bucket(args: argparse.Namespace,

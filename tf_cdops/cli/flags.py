@@ -58,8 +58,9 @@ class _Serializer(absl_flags.ArgumentSerializer):
   """Writes a value so that its parser reads it again."""
 
   def serialize(self, value: Any) -> str:
-    if isinstance(value, spec_lib.AllReduceSpec) and value.packing:
-      return f"@{value.file}"  # The text alone would lose the packing.
+    if isinstance(value, spec_lib.AllReduceSpec) and (
+        value.packing or value.network or value.plans):
+      return f"@{value.file}"  # The text alone would lose them.
     return ",".join(value) if type(value) is tuple else str(value)
 
 
@@ -84,8 +85,9 @@ def define_flags(
   define("all_reduce_spec", planner.parse_all_reduce_spec, "spec",
          spec_lib.FORM,
          "Which algorithm, in how many shards, for tensors of up to how many "
-         "bytes; 'auto' chooses, '@file.json' reads a file, with its packing "
-         "unless flags say how to pack. Default: 'auto' for "
+         "bytes; 'auto' chooses, '@file.json' reads a file, with its packing, "
+         "links and plans: flags that say how to pack, and --network, go "
+         "before the first two. Default: 'auto' for "
          "--cross_device_ops=auto, else pscpu/pscpu#2.")
   define("num_packs", _whole("num_packs"), "packs",
          "a whole number of at least 0",
@@ -152,8 +154,8 @@ def cross_device_ops_from_flags(
     given.setdefault("all_reduce_spec", "auto")
   if "all_reduce_spec" in given and given.keys() & _REPLACE_PACKING:
     # Of 0, too, which the class couldn't tell from its default.
-    given["all_reduce_spec"] = spec_lib.AllReduceSpec(
-        planner.parse_all_reduce_spec(given["all_reduce_spec"]))
+    given["all_reduce_spec"] = planner.parse_all_reduce_spec(
+        given["all_reduce_spec"]).without_packing()
   return cross_device_ops.MultiWorkerAllReduce(**given)
 
 

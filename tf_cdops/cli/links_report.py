@@ -1,6 +1,6 @@
 """Shows the links that the doctor measured, and writes them to a file."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 import dataclasses
 from typing import Any
 
@@ -33,14 +33,19 @@ def show(links: Sequence[link_results.LinkMeasurement]) -> None:
   else:
     output.table("links: µs of latency / MB/s", ("from", "to", ">link"), [
         (*_ends(link), _cell(link)) for link in links])
-  for which, numbers in link_results.summarize(links).items():
-    if numbers is not None:
-      print(f"Medians {which} workers: {numbers['latency_seconds'] * 1e6:.0f} "
-            f"µs, {numbers['bytes_per_second'] / 1e6:.0f} MB/s, and "
-            f"{numbers['message_seconds'] * 1e6:.0f} µs for each further "
-            "message at once.")
+  for sentence in medians(link_results.summarize(links)):
+    print(sentence)
   for sentence in link_results.find_slow(links):
     print(f"SLOW: {sentence}.")
+
+
+def medians(summary: Mapping[str, Any]) -> list[str]:
+  """Returns a sentence for each kind of link that there is."""
+  return [f"Medians {which} workers: {numbers['latency_seconds'] * 1e6:.0f} "
+          f"µs, {numbers['bytes_per_second'] / 1e6:.0f} MB/s, and "
+          f"{numbers['message_seconds'] * 1e6:.0f} µs for each further message "
+          "at once."
+          for which, numbers in summary.items() if numbers is not None]
 
 
 def _matrix(links: Sequence[link_results.LinkMeasurement],

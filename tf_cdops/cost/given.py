@@ -10,14 +10,16 @@ from tf_cdops.cost import network as network_lib
 
 Network = network_lib.Network
 Link = network_lib.Link
+MeasuredLinks = links_file.MeasuredLinks
+Given = Network | Link | MeasuredLinks
 
 
-def check(given: Any, argument: str = "network") -> Network | Link | None:
+def check(given: Any, argument: str = "network") -> Given | None:
   """Returns the links that are meant; a name is that of one link."""
-  if given is None or isinstance(given, (Network, Link)):
+  if given is None or isinstance(given, Given):
     return given
   if isinstance(given, str) and given.startswith("@"):
-    return links_file.network_from_file(given[1:], argument=argument)
+    return links_file.read(given[1:], argument)
   if isinstance(given, str):
     return network_lib.preset(given, argument)
   raise errors.InputError(
@@ -26,17 +28,29 @@ def check(given: Any, argument: str = "network") -> Network | Link | None:
       f"of a link: {', '.join(network_lib.PRESETS)}.")
 
 
-def resolve(given: Network | Link | None,
-            topology: topology_lib.Topology) -> Network:
+def resolve(given: Given | None, topology: topology_lib.Topology) -> Network:
   """Returns the links of some devices; a link is the one between workers.
 
-  Where there is one worker, it is the one between its devices.
+  Where there is one worker, it is the one between its devices. What wasn't
+  measured is as such devices commonly have it.
   """
   if isinstance(given, Network):
     return given
   common = Network.common(topology)
   if given is None:
     return common
+  if isinstance(given, MeasuredLinks):
+    return given.replacing(common)
   if len(topology.workers) == 1:
     return dataclasses.replace(common, inside=given)
   return dataclasses.replace(common, across=given)
+
+
+def uncommon(network: Network,
+             topology: topology_lib.Topology) -> MeasuredLinks | None:
+  """Returns the links that such devices don't commonly have; None if none."""
+  common = Network.common(topology)
+  links = MeasuredLinks(
+      None if network.inside == common.inside else network.inside,
+      None if network.across == common.across else network.across)
+  return links if links.inside or links.across else None

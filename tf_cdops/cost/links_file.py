@@ -7,7 +7,8 @@
                     "message_seconds": 6e-5}}}
 
 The summary's numbers are medians; null stands for links that there were none
-of. What else is in the file, each measured pair, is for people.
+of. A link may have a "name", too. What else is in the file, each measured
+pair, is for people.
 """
 
 import dataclasses
@@ -27,6 +28,24 @@ _REMEDY = ("measure again with `tf_cdops doctor --cluster=HOST:PORT,… "
            "--out=links.json`")
 
 
+@dataclasses.dataclass(frozen=True)
+class MeasuredLinks:
+  """Links that a file has; None for those that it has null for."""
+
+  inside: network_lib.Link | None
+  across: network_lib.Link | None
+
+  def replacing(self, default: network_lib.Network) -> network_lib.Network:
+    """Returns a network with these links, and else the default's."""
+    return dataclasses.replace(default, inside=self.inside or default.inside,
+                               across=self.across or default.across)
+
+  def summary(self) -> dict[str, Any]:
+    """Returns what `from_summary` takes."""
+    return {"inside": _numbers(self.inside, "inside"),
+            "across": _numbers(self.across, "across")}
+
+
 def network_from_file(path: str, default: network_lib.Network | None = None,
                       argument: str = "path") -> network_lib.Network:
   """Returns the links "measured inside" and "measured across" of a file.
@@ -40,22 +59,12 @@ def network_from_file(path: str, default: network_lib.Network | None = None,
     default = network_lib.Network(network_lib.preset("memory"),
                                   network_lib.preset("100gbe"),
                                   _COPIED_BYTES_PER_SECOND)
+  return read(path, argument).replacing(default)
+
+
+def read(path: str, argument: str = "path") -> MeasuredLinks:
+  """Returns the links of a file; `argument` is what an error calls it."""
   where = f"`{argument}` ({path!r})"
-  summary = _summary(path, where)
-  links: dict[str, network_lib.Link] = {}
-  for which in ("inside", "across"):
-    if which not in summary:
-      raise errors.InputError(
-          f"{where} must have {which!r} in its 'summary', null if there are no "
-          f"such links; {_REMEDY}.")
-    numbers = summary[which]
-    links[which] = getattr(default, which) if numbers is None else (
-        network_lib.Link(f"measured {which}", *_checked(numbers, which, where)))
-  return dataclasses.replace(default, inside=links["inside"],
-                             across=links["across"])
-
-
-def _summary(path: str, where: str) -> dict[str, Any]:
   try:
     with open(path, encoding="utf-8") as file:
       content = json.load(file)
@@ -71,15 +80,36 @@ def _summary(path: str, where: str) -> dict[str, Any]:
     raise errors.InputError(
         f"{where} must have the format version {FILE_VERSION}, and it is "
         f"{version!r}; {_REMEDY}, or update tf_cdops.")
-  return content["summary"]
+  return from_summary(content["summary"], where, "summary")
 
 
-def _checked(numbers: Any, which: str, where: str) -> list[float]:
-  """Returns a link's numbers in the order of `Link`'s fields."""
+def from_summary(summary: dict[str, Any], where: str, key: str,
+                 remedy: str = _REMEDY) -> MeasuredLinks:
+  """Returns the links of a checked summary.
+
+  Args:
+    summary: as `MeasuredLinks.summary` returns it.
+    where: begins an error: which file it is in.
+    key: what the file calls it.
+    remedy: ends an error.
+  """
+  links: dict[str, network_lib.Link | None] = {}
+  for which in ("inside", "across"):
+    if which not in summary:
+      raise errors.InputError(
+          f"{where} must have {which!r} in its {key!r}, null if there are no "
+          f"such links; {remedy}.")
+    links[which] = None if summary[which] is None else _link(
+        summary[which], which, where, remedy)
+  return MeasuredLinks(**links)
+
+
+def _link(numbers: Any, which: str, where: str,
+          remedy: str) -> network_lib.Link:
   if not isinstance(numbers, dict):
     raise errors.InputError(
         f"{where}: its {which!r} ({numbers!r}) must be null or an object with "
-        f"{', '.join(_NUMBERS)}; {_REMEDY}.")
+        f"{', '.join(_NUMBERS)}; {remedy}.")
   found = []
   for key, (needed, may_be_0) in _NUMBERS.items():
     number = numbers.get(key, None if needed else 0.0)
@@ -87,6 +117,23 @@ def _checked(numbers: Any, which: str, where: str) -> list[float]:
         or not (0 < number < math.inf or (may_be_0 and number == 0))):
       raise errors.InputError(
           f"{where}: {key!r} ({number!r}) of its {which!r} must be a number "
-          f"{'of at least' if may_be_0 else 'above'} 0; {_REMEDY}.")
+          f"{'of at least' if may_be_0 else 'above'} 0; {remedy}.")
     found.append(float(number))
-  return found
+  name = numbers.get("name", _default_name(which))
+  if not isinstance(name, str):
+    raise errors.InputError(
+        f"{where}: 'name' ({name!r}) of its {which!r} must be a text; "
+        f"{remedy}.")
+  return network_lib.Link(name, *found)
+
+
+def _numbers(link: network_lib.Link | None,
+             which: str) -> dict[str, Any] | None:
+  if link is None:
+    return None
+  named = {} if link.name == _default_name(which) else {"name": link.name}
+  return named | {key: getattr(link, key) for key in _NUMBERS}
+
+
+def _default_name(which: str) -> str:
+  return f"measured {which}"

@@ -3,22 +3,26 @@
 import collections
 import dataclasses
 import functools
+import os
 from collections.abc import Sequence
 from typing import Any
 
+from absl import logging
 import tensorflow as tf
 
-from tf_cdops import cost
 from tf_cdops.base import device_names
 from tf_cdops.base import errors
 from tf_cdops.base import tf_compat
 from tf_cdops.base import topology as topology_lib
+from tf_cdops.cost import given as given_links
 from tf_cdops.cross_device_ops import base
 from tf_cdops.cross_device_ops import reduction_to_one_device
 from tf_cdops.execution import devices as devices_lib
 from tf_cdops.execution import executor
 from tf_cdops.execution import inputs
+from tf_cdops.execution import recent_plans
 from tf_cdops.execution import sparse as sparse_lib
+from tf_cdops.planning import pinned
 from tf_cdops.planning import planner
 
 
@@ -48,6 +52,8 @@ class AllReduceCrossDeviceOps(base.CheckedCrossDeviceOps):
         "@file.json" reads a spec from a file, and if the file says how to
         pack, as that of `tf_cdops tune` does, its packing too: it goes before
         the defaults of the next three, but not before other values of them.
+        The file's links are those by which "auto" chooses, and a batch for
+        which it has a plan, as that of `save_plans` does, is done exactly so.
       num_packs: tensors are joined into this many packs of near-equal size for
         each dtype (more where a pack would be larger than 64 MiB, or
         `bytes_per_pack` of the options). 0 for no packing.
@@ -80,15 +86,35 @@ class AllReduceCrossDeviceOps(base.CheckedCrossDeviceOps):
     self._sparse = sparse_lib.check_mode(sparse)
     self._one_device = reduction_to_one_device.ReductionToOneDevice()
     self._composed: tuple[executor.Composition, ...] = ()
-    self._network: cost.Network | cost.Link | None = None
+    self._network: given_links.Given | None = None
+    self._plans = recent_plans.RecentPlans()
+    self._warned_of_no_plan = False
+
+  def save_plans(self, path: str | os.PathLike[str]) -> None:
+    """Writes the plans of all batches so far, up to the 64 latest.
+
+    Given as "@path" instead of a spec, the file pins them: batches of the same
+    tensors and workers are done exactly so, with the same buckets, algorithms,
+    shards and rotations, and the others by the same spec, packing and links.
+
+    Args:
+      path: the file.
+
+    Raises:
+      ValueError: if nothing has been all-reduced yet, or the file can't be
+        written.
+    """
+    self._plans.save(path, self._spec, self._packing, self._network)
 
   def __repr__(self) -> str:
     return f"{type(self).__name__}({', '.join(self._settings())})"
 
   def _settings(self) -> list[str]:
     packing = self._packing
+    # Its lines alone don't say what a file with plans does.
+    spec = f"@{self._spec.file}" if self._spec.plans else str(self._spec)
     return [
-        f"{str(self._spec)!r}", f"num_packs={packing.num_packs}",
+        f"{spec!r}", f"num_packs={packing.num_packs}",
         f"agg_small_grads_max_bytes={packing.small_max_bytes}",
         f"agg_small_grads_max_group={packing.small_max_group}",
         f"sparse={self._sparse!r}"]
@@ -171,15 +197,30 @@ class AllReduceCrossDeviceOps(base.CheckedCrossDeviceOps):
     """
     tensors = [list(map(executor.as_tensor, values, topology.devices))
                for values in batch]
-    plan = executor.checked_plan(
-        tuple(map(inputs.size_of, tensors)), topology, self._spec,
-        self._packing_for(options), self._network)
+    sizes = tuple(map(inputs.size_of, tensors))
+    plan = executor.checked_plan(sizes, topology, self._spec,
+                                 self._packing_for(options), self._network)
+    self._plans.add(plan, sizes, topology)
+    if self._spec.plans and len(sizes) > 1 and not plan.is_pinned:
+      self._warn_of_no_plan(sizes, topology)
     results = executor.all_reduce(plan, tensors, topology, reduce_op,
                                   inputs.engine_options(options),
                                   self._composed)
     algorithms = {i: bucket.algorithm for bucket in plan.buckets
                   for i in bucket.tensors}
     return [(result, algorithms[i]) for i, result in enumerate(results)]
+
+  def _warn_of_no_plan(self, sizes: Sequence[planner.TensorSize],
+                       topology: topology_lib.Topology) -> None:
+    if self._warned_of_no_plan:
+      return
+    self._warned_of_no_plan = True
+    logging.warning(
+        "%s: a batch isn't pinned by %r, and goes by its spec %r: unlike the "
+        "nearest of its plans, the batch %s. Save the plans again if it should "
+        "be pinned; this is said once.", type(self).__name__, self._spec.file,
+        str(self._spec), pinned.difference(pinned.Batch.of(sizes, topology),
+                                           self._spec.plans))
 
   def _as_in_file(self, given: planner.Packing) -> planner.Packing:
     """Returns the packing of the spec's file, unless another was given."""

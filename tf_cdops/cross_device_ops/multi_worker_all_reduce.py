@@ -53,7 +53,7 @@ class MultiWorkerAllReduce(all_reduce.AllReduceCrossDeviceOps):
         tuple or a list of tuples. Tensors of up to `limit` bytes use that
         algorithm in that many shards; limits rise, and the last is -1. "auto"
         chooses itself, and "@file.json" reads a spec from a file, with its
-        packing: see `AllReduceCrossDeviceOps`.
+        packing, links and plans: see `AllReduceCrossDeviceOps`.
       num_packs: see `AllReduceCrossDeviceOps`.
       agg_small_grads_max_bytes: see `AllReduceCrossDeviceOps`.
       agg_small_grads_max_group: see `AllReduceCrossDeviceOps`.
@@ -73,7 +73,8 @@ class MultiWorkerAllReduce(all_reduce.AllReduceCrossDeviceOps):
       network: the links, by which "auto" chooses: a `tf_cdops.Network`, or
         the name of the link between workers (between devices, where there is
         one worker), such as "10gbe", or "@links.json", as `tf_cdops doctor`
-        measures them. None for what such devices commonly have.
+        measures them. None for those of the spec's file, or else what such
+        devices commonly have.
 
     Raises:
       ValueError: for a wrong spec, device or number.
@@ -110,18 +111,18 @@ class MultiWorkerAllReduce(all_reduce.AllReduceCrossDeviceOps):
              "topology": self._declared,
              "reproducible": bool(self._composed) or None,
              "self_check": self._self_check or None,
-             "network": self._network}
+             "network": self._network or self._spec.network}
     return settings + [f"{name}={value!r}" for name, value in extra.items()
                        if value is not None]
 
   def _check_in_order(self) -> None:
     if self._spec.is_auto:
-      self._spec = planner.parse_all_reduce_spec("ps")
-    for line in self._spec:
-      if not registry.lookup(line.alg).in_order:
+      self._spec = self._spec.with_lines(planner.parse_all_reduce_spec("ps"))
+    for name in self._spec.algorithms:
+      if not registry.lookup(name).in_order:
         raise errors.SpecError(
             f"`reproducible` (True) must have algorithms that sum in the order "
-            f"of replicas, and {line.alg!r} in `all_reduce_spec` doesn't; use "
+            f"of replicas, and {name!r} in `all_reduce_spec` doesn't; use "
             "'ps', 'pscpu', 'psgpu' or 'auto'.")
 
   def _meant_by(self, names: tuple[str, ...]) -> tuple[str, ...]:

@@ -33,7 +33,7 @@ def all_reduce(tensors: Sequence[Any], spec: Any = "auto", *,
       they may have no device; then the strategy's devices are meant, or those
       of `topology`, and without either TensorFlow places the sum.
     spec: which algorithm, in how many shards, for which sizes. A file's
-      packing has nothing to join here.
+      packing has nothing to join here; its links and plans are heeded.
     reduce_op: tf.distribute.ReduceOp.SUM or MEAN.
     topology: where the tensors are, if not where they say; also declares
       virtual workers.

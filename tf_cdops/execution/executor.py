@@ -7,10 +7,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf_cdops import cost
 from tf_cdops import registry
 from tf_cdops.base import tf_compat
 from tf_cdops.base import topology as topology_lib
+from tf_cdops.cost import given as given_links
 from tf_cdops.execution import devices
 from tf_cdops.execution import sparse
 from tf_cdops.fabric import base
@@ -89,8 +89,7 @@ def checked_plan(sizes: tuple[planner.TensorSize, ...],
                  topology: topology_lib.Topology,
                  spec: spec_lib.AllReduceSpec,
                  packing: planner.Packing | None = None,
-                 network: cost.Network | cost.Link | None = None
-                 ) -> planner.Plan:
+                 network: given_links.Given | None = None) -> planner.Plan:
   """Plans a batch, and checks that the devices can follow the plan."""
   here = machine()
   nccl = requirements.nccl_can_run(topology, here)

@@ -2,8 +2,7 @@
 
 import dataclasses
 import functools
-import itertools
-import math
+import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -13,10 +12,13 @@ from tf_cdops.base import errors
 from tf_cdops.base import topology as topology_lib
 from tf_cdops.cost import given as given_links
 from tf_cdops.explaining import parts as parts_lib
+from tf_cdops.explaining import sizes as sizes_lib
 from tf_cdops.explaining import wording
 from tf_cdops.planning import auto_rules
+from tf_cdops.planning import pinned
 from tf_cdops.planning import planner
 from tf_cdops.planning import spec as spec_lib
+from tf_cdops.planning import spec_file
 from tf_cdops.registry import requirements
 
 
@@ -36,6 +38,7 @@ class Explanation:
     others: the same tensors by other algorithms that can run here, the
       quickest first.
     rules: those of "auto", if it chose.
+    packing: what is joined, if anyone said.
   """
 
   spec: spec_lib.AllReduceSpec
@@ -48,6 +51,7 @@ class Explanation:
   least: cost.Time
   others: tuple[parts_lib.SpecCost, ...]
   rules: tuple[auto_rules.Rule, ...]
+  packing: planner.Packing | None = None
 
   @property
   def num_bytes(self) -> int:
@@ -57,10 +61,32 @@ class Explanation:
   def __str__(self) -> str:
     return wording.report(self)
 
+  def save_plan(self, path: str | os.PathLike[str]) -> None:
+    """Writes the plan to a file, which given as "@path" pins it.
+
+    See `AllReduceCrossDeviceOps.save_plans`.
+
+    Args:
+      path: the file.
+
+    Raises:
+      ValueError: if the file can't be written.
+    """
+    spec_file.write(path, spec_file.content(
+        str(self.spec), self.packing or planner.Packing(),
+        given_links.uncommon(self.network, self.topology),
+        [planner.to_pin(self.plan, self.sizes, self.topology)]))
+
+  def difference_from_plans(self) -> str:
+    """Says how the batch differs from the nearest that the file pins."""
+    return pinned.difference(pinned.Batch.of(self.sizes, self.topology),
+                             self.spec.plans)
+
   def to_dict(self) -> dict[str, Any]:
     """Returns it as dicts, lists, numbers and texts."""
     return {
         "all_reduce_spec": str(self.spec),
+        "pinned": self.plan.is_pinned,
         "workers": [len(ranks) for ranks in self.topology.workers],
         "device_types": sorted(self.topology.device_types),
         "network": dataclasses.asdict(self.network),
@@ -95,7 +121,8 @@ def explain(spec: Any, topology: topology_lib.Topology,
     packing: what is joined before it travels; None for what the spec's file
       says, if it does.
     network: the links, or the name of the one between workers, for "auto" and
-      for predicted times; those that are common for such devices if None.
+      for predicted times; if None, those of the spec's file, or else those
+      that are common for such devices.
 
   Returns:
     An Explanation, to print or to look into.
@@ -108,26 +135,28 @@ def explain(spec: Any, topology: topology_lib.Topology,
     raise errors.InputError(
         f"`topology` ({topology!r}) must be a Topology; make one with "
         "Topology.grid(workers, devices_per_worker).")
-  tensors = _tensors(sizes)
-  if not parsed.is_auto:
-    for line in parsed:
-      requirements.check(registry.lookup(line.alg), topology,
-                         parts_lib.MACHINE)
+  tensors = sizes_lib.parse(sizes)
   model = cost.Model(topology, given_links.resolve(
-      given_links.check(network), topology))
+      given_links.check(network) or parsed.network, topology))
   costs = parts_lib.PlanCosts(model, tensors, packing)
   plan = costs.plan(parsed)
+  needed = {line.alg for line in parsed} - {spec_lib.AUTO}
+  for name in sorted(needed | {b.algorithm for b in plan.buckets}):
+    requirements.check(registry.lookup(name), topology, parts_lib.MACHINE)
   parts = costs.parts(plan, _reasons(parsed, plan, packing, tensors))
   return Explanation(
       parsed, topology, model.network, tensors, plan, parts,
-      costs.spec_cost(str(parsed), plan),
+      costs.spec_cost(
+          f"@{parsed.file}" if plan.is_pinned else str(parsed), plan),
       cost.lower_bound(topology, sum(part.num_bytes for part in parts),
                        model.network),
-      _others(parsed, costs), plan.rules)
+      _others("" if plan.is_pinned else str(parsed), costs), plan.rules,
+      packing or parsed.packing)
 
 
-def _others(spec: spec_lib.AllReduceSpec,
+def _others(text: str,
             costs: parts_lib.PlanCosts) -> tuple[parts_lib.SpecCost, ...]:
+  """Returns what all costs but the spec of this text."""
   names = [known.name for known in registry.all_reduce_algorithms()]
   topology = costs.model.topology
   if len(topology.devices) == 1:
@@ -135,9 +164,9 @@ def _others(spec: spec_lib.AllReduceSpec,
   names += auto_rules.pairs(topology, names)
   able = lambda algorithm: costs.model.knows(algorithm) and (
       not requirements.unmet(algorithm, topology, parts_lib.MACHINE))
-  found = costs.spec_costs(name for name in names if name != str(spec)
+  found = costs.spec_costs(name for name in names if name != text
                           and able(registry.lookup(name)))
-  if not spec.is_auto:
+  if text != spec_lib.AUTO:
     found.append(costs.spec_cost(
         spec_lib.AUTO, costs.plan(spec_lib.parse(spec_lib.AUTO))))
   return tuple(sorted(found, key=lambda one: one.time.total))
@@ -148,6 +177,8 @@ def _reasons(spec: spec_lib.AllReduceSpec, plan: planner.Plan,
              sizes: Sequence[planner.TensorSize]
              ) -> Callable[[planner.Bucket], str]:
   """Returns a function that says why a bucket goes the way it goes."""
+  if plan.is_pinned:
+    return lambda bucket: f"pinned by {spec.file}"
 
   @functools.cache
   def reason(num_bytes: int) -> str:
@@ -173,59 +204,6 @@ def _reasons(spec: spec_lib.AllReduceSpec, plan: planner.Plan,
             + (packed if packs else ""))
 
   return why
-
-
-def _tensors(sizes: Iterable[Any]) -> tuple[planner.TensorSize, ...]:
-  if isinstance(sizes, str) or not isinstance(sizes, Iterable):
-    raise errors.InputError(
-        f"`sizes` ({sizes!r}) must be a list with the bytes, or the (shape, "
-        "dtype), of each tensor, such as [1024, 4 << 20].")
-  tensors = tuple(map(_size, sizes, itertools.count()))
-  if not tensors:
-    raise errors.InputError(
-        "`sizes` ([]) must have at least one tensor; give its bytes, such as "
-        "[1024].")
-  return tensors
-
-
-def _size(given: Any, position: int) -> planner.TensorSize:
-  if isinstance(given, int) and not isinstance(given, bool):
-    name, num_bytes = "float32", given
-    if given < 0 or given % 4:
-      raise _wrong(given, position, (
-          "the bytes of a float32 tensor, a multiple of 4; give (shape, dtype) "
-          "for another type"))
-  else:
-    try:
-      shape, dtype = given
-      elements = _product(shape)
-    except (TypeError, ValueError, OverflowError):
-      raise _wrong(given, position, (
-          "a number of bytes, or a pair of a known shape and a dtype, such as "
-          "((3, 3, 64), 'float32')")) from None
-    name = str(getattr(dtype, "name", dtype))
-    if name not in planner.ITEMSIZES:
-      near = errors.did_you_mean(name, planner.ITEMSIZES)
-      raise _wrong(given, position, (
-          f"of a dtype of numbers, and {name!r} isn't one{near and '.'}{near}"))
-    num_bytes = elements * planner.ITEMSIZES[name]
-  if num_bytes > planner.MOST_BYTES:
-    most = spec_lib.format_bytes(planner.MOST_BYTES)
-    raise _wrong(given, position, f"at most {most} bytes; cut it in several")
-  return planner.TensorSize(name, num_bytes)
-
-
-def _product(shape: Iterable[Any]) -> int:
-  dimensions = [int(dimension) for dimension in shape]
-  if min(dimensions, default=0) < 0:
-    raise ValueError("a dimension that isn't known")
-  return math.prod(dimensions)
-
-
-def _wrong(given: Any, position: int, rule: str) -> errors.InputError:
-  end = "" if rule.endswith("?") else "."
-  return errors.InputError(
-      f"`sizes[{position}]` ({given!r}) must be {rule}{end}")
 
 
 def _timed(part: parts_lib.Part | parts_lib.SpecCost) -> dict[str, Any]:

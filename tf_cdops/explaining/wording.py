@@ -109,7 +109,7 @@ def _heading(e: "explanation.Explanation", width: int) -> str:
     links = (f"{format_link(e.network.inside)} inside workers, "
              f"{format_link(e.network.across)} across")
   return "\n".join([
-      _field("all_reduce_spec", str(e.spec), width),
+      _field("all_reduce_spec", e.total.spec, width),
       _field("devices", describe_devices(e), width),
       _field("links", links, width),
       _field("tensors", f"{len(e.sizes):,}, {format_bytes(e.num_bytes)} on "

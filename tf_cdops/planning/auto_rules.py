@@ -15,7 +15,7 @@ from tf_cdops import cost
 from tf_cdops import registry
 from tf_cdops.base import topology as topology_lib
 from tf_cdops.cost import units
-from tf_cdops.planning import spec as spec_lib
+from tf_cdops.planning import packs
 
 # Ends of the sizes that may be packed together.
 _LIMITS = tuple(1 << power for power in (12, 14, 16, 18, 20, 22, 24))
@@ -153,8 +153,8 @@ def _cheapest(sizes: tuple[int, ...], topology: topology_lib.Topology,
     if len(small) == 1:
       continue  # Nothing to join.
     total = sum(small)
-    below = _best(found, -(-total // spec_lib.DEFAULT_CAP), total,
-                  min(total, spec_lib.DEFAULT_CAP))
+    below = _best(found, -(-total // packs.DEFAULT_CAP), total,
+                  min(total, packs.DEFAULT_CAP))
     above = _best(found, len(large), sum(large), max(large, default=0))
     plans += [(seconds + more + model.packing_seconds(total), limit, packed,
                plain) for seconds, packed in below for more, plain in above]

@@ -1,13 +1,48 @@
-"""Divides tensors into packs, each of which travels as one."""
+"""Packs, each of which travels as one: which are wanted, and of what."""
 
+import dataclasses
 import math
 from collections.abc import Callable, Iterable, Sequence
 
-from tf_cdops.planning import spec as spec_lib
+# A pack is a copy, so its size is what packing costs in memory.
+DEFAULT_CAP = 64 << 20
+
+
+@dataclasses.dataclass(frozen=True)
+class Packing:
+  """Which tensors are joined before they travel.
+
+  Attributes:
+    num_packs: that many packs, or 0 for none.
+    small_max_bytes: where num_packs is 0, tensors up to this size are packed.
+    small_max_group: at most this many of those in a pack; 0 for no pack.
+    cap: the most bytes in a pack; a larger tensor stays alone.
+  """
+
+  num_packs: int = 0
+  small_max_bytes: int = 0
+  small_max_group: int = 10
+  cap: int = DEFAULT_CAP
+
+  @property
+  def wanted(self) -> bool:
+    """Whether the user said which, if only that none are."""
+    return (self.num_packs > 0 or self.small_max_bytes > 0
+            or self.small_max_group == 0)
+
+  def arguments(self) -> dict[str, int]:
+    """Returns it by the names of the classes' arguments, and of a file."""
+    return {name: getattr(self, field) for name, field in ARGUMENTS.items()}
+
+
+# The field, by the name of an argument and of a file's key.
+ARGUMENTS = {"num_packs": "num_packs",
+             "agg_small_grads_max_bytes": "small_max_bytes",
+             "agg_small_grads_max_group": "small_max_group"}
 
 
 def divide(positions: Sequence[int], num_bytes: Sequence[int | None],
-           pack: bool, packing: spec_lib.Packing) -> Iterable[list[int]]:
+           pack: bool, packing: Packing) -> Iterable[list[int]]:
   """Yields the tensors of each pack; one alone is a pack of one.
 
   Args:

@@ -14,65 +14,21 @@ from tf_cdops.base import errors
 from tf_cdops.base import topology as topology_lib
 from tf_cdops.cost import given as given_links
 from tf_cdops.planning import auto_rules
+from tf_cdops.planning import buckets as buckets_lib
 from tf_cdops.planning import packs as packs_lib
+from tf_cdops.planning import pinned
 from tf_cdops.planning import spec as spec_lib
 
-Packing = spec_lib.Packing
-DEFAULT_CAP = spec_lib.DEFAULT_CAP
+Packing = packs_lib.Packing
+DEFAULT_CAP = packs_lib.DEFAULT_CAP
+TensorSize = buckets_lib.TensorSize
+Bucket = buckets_lib.Bucket
+ITEMSIZES = buckets_lib.ITEMSIZES
+MOST_BYTES = buckets_lib.MOST_BYTES
+total_bytes = buckets_lib.total_bytes
 _ARGUMENT = "all_reduce_spec"
-# Bytes an element, by the name of its type.
-ITEMSIZES = {
-    "bool": 1, "int8": 1, "uint8": 1, "int16": 2, "uint16": 2, "float16": 2,
-    "half": 2, "bfloat16": 2, "int32": 4, "uint32": 4, "float32": 4,
-    "int64": 8, "uint64": 8, "float64": 8, "complex64": 8, "complex128": 16}
-# The most bytes of a tensor; beyond, a number was mistyped.
-MOST_BYTES = 1 << 40
 # Transfers that are looked at to compare plans; see `cost.Model`.
 _WORK = 30_000
-
-
-@dataclasses.dataclass(frozen=True)
-class TensorSize:
-  """A tensor to plan for.
-
-  Attributes:
-    dtype: the name of its type.
-    num_bytes: None if its shape isn't known.
-    shape: for those who make the tensor; a plan doesn't ask.
-  """
-
-  dtype: str
-  num_bytes: int | None
-  shape: tuple[int, ...] = ()
-
-  @classmethod
-  def from_shape(cls, shape: tuple[int, ...], dtype: str) -> "TensorSize":
-    return cls(dtype, math.prod(shape) * ITEMSIZES[dtype], shape)
-
-
-def total_bytes(sizes: Iterable[TensorSize]) -> int:
-  """Returns the bytes of all tensors whose size is known."""
-  return sum(size.num_bytes or 0 for size in sizes)
-
-
-@dataclasses.dataclass(frozen=True)
-class Bucket:
-  """Tensors that travel as one.
-
-  Attributes:
-    tensors: their positions in what was planned for.
-    algorithm: the name of what sums them.
-    shards: in how many parts.
-    rotation: the number of the first shard, by which roles rotate: chosen so
-      that each device has about as many bytes to do.
-    num_bytes: their size together, None if it isn't known.
-  """
-
-  tensors: tuple[int, ...]
-  algorithm: str
-  shards: int
-  rotation: int
-  num_bytes: int | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,10 +38,12 @@ class Plan:
   Attributes:
     buckets: what travels together.
     rules: those of "auto", if it chose.
+    is_pinned: whether it is one of the spec's file.
   """
 
   buckets: tuple[Bucket, ...]
   rules: tuple[auto_rules.Rule, ...] = ()
+  is_pinned: bool = False
 
   def __str__(self) -> str:
     return "\n".join(
@@ -125,27 +83,27 @@ def parse_all_reduce_spec(
     ValueError: if the form is wrong or an algorithm isn't registered.
   """
   parsed = spec_lib.parse(text, argument)
-  if not parsed.is_auto:
-    for line in parsed:
-      try:
-        registry.lookup(line.alg)
-      except errors.AlgorithmError as error:
-        if argument == _ARGUMENT:  # Under this name all know what it is.
-          raise
-        raise errors.AlgorithmError(
-            f"`{argument}` ({text!r}): {error}") from None
+  for name in parsed.algorithms:
+    try:
+      registry.lookup(name)
+    except errors.AlgorithmError as error:
+      if argument == _ARGUMENT:  # Under this name all know what it is.
+        raise
+      raise errors.AlgorithmError(
+          f"`{argument}` ({text!r}): {error}") from None
   return parsed
 
 
 def plan(sizes: Sequence[TensorSize], topology: topology_lib.Topology,
          spec: spec_lib.AllReduceSpec, packing: Packing | None = None,
-         nccl: bool = False, network: cost.Network | cost.Link | None = None
+         nccl: bool = False, network: given_links.Given | None = None
          ) -> Plan:
   """Plans a batch.
 
   Each tensor's own size chooses its algorithm; then tensors of one dtype and
   algorithm are packed. Buckets are in reverse order of the tensors, because
-  backpropagation makes the last layer's gradients first.
+  backpropagation makes the last layer's gradients first. A batch for which the
+  spec's file has a plan goes by that, whatever else is given.
 
   Args:
     sizes: the tensors.
@@ -154,16 +112,20 @@ def plan(sizes: Sequence[TensorSize], topology: topology_lib.Topology,
     packing: what is joined; None for what the spec's file says, if it does.
     nccl: whether NCCL can run on these devices; only "auto" asks.
     network: the links, or the one between workers, by which "auto" chooses;
-      those that are common for such devices if None.
+      if None, those of the spec's file, or else those that are common for such
+      devices.
 
   Returns:
     A plan with every tensor in exactly one bucket.
   """
+  pinned_plan = spec.pinned_plan(sizes, topology)
+  if pinned_plan is not None:
+    return Plan(pinned_plan.buckets, is_pinned=True)
   packing = packing or spec.packing or Packing()
   if not spec.is_auto:
     return Plan(_buckets(sizes, topology, packing, lambda num_bytes: Choice(
         *spec.line_for(num_bytes)[:2])))
-  links = given_links.resolve(network, topology)
+  links = given_links.resolve(network or spec.network, topology)
   model = cost.Model(topology, links, _WORK)
   plans = []
   for rules in auto_rules.proposals(
@@ -174,6 +136,12 @@ def plan(sizes: Sequence[TensorSize], topology: topology_lib.Topology,
     return plans[0]
   return min(plans, key=lambda plan: model.cost(
       all_reduces(plan.buckets, sizes)).time.total)
+
+
+def to_pin(plan: Plan, sizes: Sequence[TensorSize],
+           topology: topology_lib.Topology) -> pinned.PinnedPlan:
+  """Returns a plan as files have it."""
+  return pinned.PinnedPlan(pinned.Batch.of(sizes, topology), plan.buckets)
 
 
 def all_reduces(buckets: Iterable[Bucket],
@@ -208,8 +176,7 @@ def _buckets(sizes: Sequence[TensorSize], topology: topology_lib.Topology,
   buckets, balancers = [], dict[int, _Rotations]()
   largest = max((size.num_bytes or 0 for size in sizes), default=0)
   for choice, pack in packs:
-    known = [sizes[i].num_bytes for i in pack]
-    total = None if None in known else sum(n for n in known if n is not None)
+    total = buckets_lib.bytes_together(sizes[i].num_bytes for i in pack)
     # A tensor whose shape isn't known travels unsharded.
     shards = 1 if total is None else choice.shards
     count = _num_rotations(topology, "/" in choice.algorithm)

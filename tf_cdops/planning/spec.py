@@ -8,21 +8,21 @@ file knows the grammar; which names exist is the registry's to say.
 """
 
 import collections
-import dataclasses
 import itertools
-import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tf_cdops.base import errors
+from tf_cdops.base import topology as topology_lib
+from tf_cdops.cost import given as given_links
+from tf_cdops.planning import buckets
+from tf_cdops.planning import packs
+from tf_cdops.planning import pinned
+from tf_cdops.planning import spec_file
 
 AUTO = "auto"
 UNLIMITED = -1
-# Of the files that `tune` writes and "@file.json" reads.
-FILE_VERSION = 1
-# A pack is a copy, so its size is what packing costs in memory.
-DEFAULT_CAP = 64 << 20
 FORM = "alg[#shards](:limit:alg[#shards])*, such as 'xring:64k:pscpu/pscpu#2'"
 _UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30}
 _BYTES = re.compile(r"(\d+)([kmg]?)", re.IGNORECASE)
@@ -33,60 +33,42 @@ AllReduceSpecTuple.__doc__ = """One line of a spec: tensors of up to `limit`
 bytes use the algorithm `alg` in `shards` shards; -1 is no limit."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Packing:
-  """Which tensors are joined before they travel.
-
-  Attributes:
-    num_packs: that many packs, or 0 for none.
-    small_max_bytes: where num_packs is 0, tensors up to this size are packed.
-    small_max_group: at most this many of those in a pack; 0 for no pack.
-    cap: the most bytes in a pack; a larger tensor stays alone.
-  """
-
-  num_packs: int = 0
-  small_max_bytes: int = 0
-  small_max_group: int = 10
-  cap: int = DEFAULT_CAP
-
-  @property
-  def wanted(self) -> bool:
-    """Whether the user said which, if only that none are."""
-    return (self.num_packs > 0 or self.small_max_bytes > 0
-            or self.small_max_group == 0)
-
-  def arguments(self) -> dict[str, int]:
-    """Returns it by the names of the classes' arguments, and of a file."""
-    return {name: getattr(self, field) for name, field in _PACKING.items()}
-
-
-# The field, by the name of an argument and of a file's key.
-_PACKING = {"num_packs": "num_packs",
-            "agg_small_grads_max_bytes": "small_max_bytes",
-            "agg_small_grads_max_group": "small_max_group"}
-
-
 class AllReduceSpec(tuple[AllReduceSpecTuple, ...]):
   """A checked spec. `str` gives the text that parses to its lines again.
 
-  Text has no packing, but a file may: a spec with one differs from the same
-  lines without.
+  Text has no packing, links or plans, but a file may: a spec with any of them
+  differs from the same lines without.
   """
 
-  _packing: Packing | None
+  _packing: packs.Packing | None
+  _network: given_links.MeasuredLinks | None
+  _plans: tuple[pinned.PinnedPlan, ...]
   _file: str | None
 
   def __new__(cls, lines: Iterable[AllReduceSpecTuple],
-              packing: Packing | None = None,
+              packing: packs.Packing | None = None, *,
+              network: given_links.MeasuredLinks | None = None,
+              plans: Iterable[pinned.PinnedPlan] = (),
               file: str | None = None) -> "AllReduceSpec":
     spec = super().__new__(cls, lines)
-    spec._packing, spec._file = packing, file
+    spec._packing, spec._network = packing, network
+    spec._plans, spec._file = tuple(plans), file
     return spec
 
   @property
-  def packing(self) -> Packing | None:
+  def packing(self) -> packs.Packing | None:
     """What its file says of packing; None if nothing does."""
     return self._packing
+
+  @property
+  def network(self) -> given_links.MeasuredLinks | None:
+    """The links that its file has; None if there are none."""
+    return self._network
+
+  @property
+  def plans(self) -> tuple[pinned.PinnedPlan, ...]:
+    """The plans that its file pins."""
+    return self._plans
 
   @property
   def file(self) -> str | None:
@@ -94,8 +76,9 @@ class AllReduceSpec(tuple[AllReduceSpecTuple, ...]):
     return self._file
 
   def __eq__(self, other: object) -> bool:
-    return isinstance(other, tuple) and super().__eq__(other) and (
-        self._packing == getattr(other, "packing", None))
+    if not isinstance(other, AllReduceSpec):
+      return self._extras() == _NO_EXTRAS and super().__eq__(other)
+    return super().__eq__(other) and self._extras() == other._extras()
 
   def __ne__(self, other: object) -> bool:  # A tuple has one of its own.
     return not self == other
@@ -111,13 +94,45 @@ class AllReduceSpec(tuple[AllReduceSpecTuple, ...]):
     return ":".join(parts)
 
   def __repr__(self) -> str:
-    packing = "" if self._packing is None else f", {self._packing!r}"
-    return f"AllReduceSpec({str(self)!r}{packing})"
+    parts = [repr(str(self))]
+    if self._packing is not None:
+      parts.append(repr(self._packing))
+    if self._network is not None:
+      parts.append(repr(self._network))
+    if self._plans:  # Too long to show.
+      parts.append(f"{len(self._plans)} plans of {self._file!r}")
+    return f"AllReduceSpec({', '.join(parts)})"
+
+  @property
+  def algorithms(self) -> tuple[str, ...]:
+    """The names in its lines and plans, each once; "auto" is none."""
+    names = [line.alg for line in self if line.alg != AUTO]
+    names += [bucket.algorithm for plan in self._plans
+              for bucket in plan.buckets]
+    return tuple(dict.fromkeys(names))
 
   @property
   def is_auto(self) -> bool:
     """Whether the package is to choose."""
     return self[0].alg == AUTO
+
+  def with_lines(self, lines: "AllReduceSpec") -> "AllReduceSpec":
+    """Returns other lines, with what the file says beside them."""
+    return AllReduceSpec(lines, self._packing, network=self._network,
+                         plans=self._plans, file=self._file)
+
+  def without_packing(self) -> "AllReduceSpec":
+    """Returns the same but for what the file says of packing."""
+    return AllReduceSpec(self, network=self._network, plans=self._plans,
+                         file=self._file)
+
+  def pinned_plan(self, sizes: Sequence[buckets.TensorSize],
+                  topology: topology_lib.Topology) -> pinned.PinnedPlan | None:
+    """Returns the file's plan for a batch; None if it has none."""
+    if not self._plans:
+      return None
+    batch = pinned.Batch.of(sizes, topology)
+    return next((plan for plan in self._plans if plan.batch == batch), None)
 
   def line_for(self, num_bytes: int | None) -> AllReduceSpecTuple:
     """Returns the line for a tensor's size; an unknown size gets the last."""
@@ -127,6 +142,12 @@ class AllReduceSpec(tuple[AllReduceSpecTuple, ...]):
         return line
     raise AssertionError("a checked spec ends with an unlimited line")
 
+  def _extras(self) -> tuple[Any, ...]:
+    return self._packing, self._network, self._plans
+
+
+_NO_EXTRAS = (None, None, ())
+
 
 def parse(given: Any, argument: str = "all_reduce_spec") -> AllReduceSpec:
   """Returns a spec from its text, one tuple, or a list of tuples."""
@@ -134,7 +155,11 @@ def parse(given: Any, argument: str = "all_reduce_spec") -> AllReduceSpec:
     return given
   if isinstance(given, str):
     if given.startswith("@"):
-      return _from_file(given[1:], argument)
+      path = given[1:]
+      found = spec_file.read(path, argument)
+      return AllReduceSpec(
+          parse(found.text, f"{argument}, read from {path}"), found.packing,
+          network=found.network, plans=found.plans, file=path)
     lines = _parse_text(given, argument)
   elif isinstance(given, tuple) and given and isinstance(given[0], str):
     lines = [_parse_tuple(given, argument)]
@@ -227,43 +252,3 @@ def _check_lines(lines: Iterable[AllReduceSpecTuple], given: Any,
     raise errors.SpecError(
         f"{where}: the limits ({limits}) must rise, and only the last may be "
         "-1.")
-
-
-def _from_file(path: str, argument: str) -> AllReduceSpec:
-  try:
-    with open(path, encoding="utf-8") as file:
-      content = json.load(file)
-  except (OSError, ValueError) as error:
-    raise errors.SpecError(
-        f"`{argument}` ('@{path}') must name a readable JSON file: "
-        f"{error}.") from None
-  if isinstance(content, dict):
-    version = content.get("version", FILE_VERSION)  # By hand, without one.
-    if version != FILE_VERSION or isinstance(version, bool):
-      raise errors.SpecError(
-          f"`{argument}` ('@{path}') must have the format version "
-          f"{FILE_VERSION}, and it is {version!r}; run `tf_cdops tune` again, "
-          "or update tf_cdops.")
-  text = content.get("all_reduce_spec") if isinstance(content, dict) else None
-  if not isinstance(text, str) or text.startswith("@"):
-    raise errors.SpecError(
-        f"`{argument}` ('@{path}') must name a JSON file with the text of a "
-        "spec under the key 'all_reduce_spec'.")
-  lines = parse(text, f"{argument}, read from {path}")
-  return AllReduceSpec(lines, _packing_in(content, path, argument), path)
-
-
-def _packing_in(content: dict[str, Any], path: str,
-                argument: str) -> Packing | None:
-  """Returns what a file says of packing; None if it doesn't."""
-  fields = {}
-  for key, field in _PACKING.items():
-    if key not in content:
-      continue
-    number = content[key]
-    if not errors.is_whole_number(number, 0):
-      raise errors.SpecError(
-          f"`{argument}` ('@{path}'): its {key!r} ({number!r}) must be a whole "
-          "number of at least 0; correct it, or leave it out.")
-    fields[field] = number
-  return Packing(**fields) if fields else None

@@ -6,9 +6,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf_cdops import cost
 from tf_cdops import cross_device_ops
 from tf_cdops.base import topology as topology_lib
+from tf_cdops.cost import given as given_links
 from tf_cdops.execution import executor
 from tf_cdops.planning import planner
 
@@ -29,7 +29,7 @@ class Contender:
 
 
 def of_spec(spec: Any, packing: planner.Packing | None = None,
-            name: str | None = None, link: cost.Link | None = None
+            name: str | None = None, link: given_links.Given | None = None
             ) -> Contender:
   """Returns the contender that follows a spec, checked at once.
 
@@ -37,14 +37,16 @@ def of_spec(spec: Any, packing: planner.Packing | None = None,
     spec: as `MultiWorkerAllReduce` takes it.
     packing: what is joined; None for what the spec's file says, if it does.
     name: for tables; the spec's text if None.
-    link: the one between workers, if it is known.
+    link: the one between workers, or all of them, if they are known; those
+      of the spec's file go before.
   """
   parsed = planner.parse_all_reduce_spec(spec)
   arguments: dict[str, Any] = packing.arguments() if packing else {}
   return Contender(
       name or str(parsed), True,
       lambda: cross_device_ops.MultiWorkerAllReduce(
-          all_reduce_spec=parsed, network=link, **arguments))
+          all_reduce_spec=parsed, network=parsed.network or link,
+          **arguments))
 
 
 def of_tensorflow() -> tuple[Contender, ...]:

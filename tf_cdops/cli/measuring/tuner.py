@@ -11,12 +11,15 @@ from tf_cdops.base import topology as topology_lib
 from tf_cdops.cli.measuring import contenders
 from tf_cdops.cli.measuring import exact_inputs
 from tf_cdops.cli.measuring import limits
+from tf_cdops.cli.measuring import link_results
+from tf_cdops.cli.measuring import links
 from tf_cdops.cli.measuring import search
 from tf_cdops.cli.measuring import sites
 from tf_cdops.cli.measuring import steps
 from tf_cdops.cli.measuring import timing
 from tf_cdops.cli.measuring import tuning
 from tf_cdops.cost import given
+from tf_cdops.cost import links_file
 from tf_cdops.execution import executor
 from tf_cdops.explaining import parts
 from tf_cdops.planning import auto_rules
@@ -26,6 +29,7 @@ from tf_cdops.registry import requirements
 
 AUTO = tuning.Setting(spec_lib.parse(spec_lib.AUTO), planner.Packing())
 _SEARCHING = 0.6  # The part of the time that goes into the search.
+_LINKS, _MOST_LINKS_SECONDS = 0.2, 12.0  # The part of that for links.
 _SAMPLE = 32  # Tensors of a class that stand for all of it in the search.
 _LEAST_PAIRS, _MAX_PAIRS = 6, 100  # Fewer can't prove anything.
 _LIMIT_SECONDS = 600.0
@@ -54,6 +58,8 @@ class Outcome:
     untried: how many ways there was no time for.
     race: None if the composed choice is what "auto" does anyway.
     interrupted: whether it ended early; then nothing is composed.
+    links: those between workers, by which "auto" chose; None if there is one
+      worker.
   """
 
   composed: tuning.Setting
@@ -61,6 +67,7 @@ class Outcome:
   untried: int
   race: Race | None
   interrupted: bool = False
+  links: given.MeasuredLinks | None = None
 
   @property
   def advice(self) -> tuning.Setting:
@@ -76,6 +83,8 @@ def tune(site: sites.Site, sizes: Sequence[planner.TensorSize],
          ) -> Outcome:
   """Finds the quickest spec for a load.
 
+  Between workers, the links are measured first.
+
   Args:
     site: the devices.
     sizes: the tensors that travel together.
@@ -84,7 +93,12 @@ def tune(site: sites.Site, sizes: Sequence[planner.TensorSize],
     on_candidate: called before each candidate is tried.
   """
   end = time.monotonic() + seconds
-  names = algorithms(site.topology, sizes, site.link)
+  try:
+    measured = _measure_links(site, seconds)
+  except KeyboardInterrupt:
+    return Outcome(AUTO, {}, 0, None, interrupted=True)
+  network = measured or site.link
+  names = algorithms(site.topology, sizes, network)
   classes = tuning.size_classes([size.num_bytes or 0 for size in sizes])
   found: dict[tuning.SizeClass, dict[planner.Choice, float]] = {}
   untried = 0
@@ -95,21 +109,21 @@ def tune(site: sites.Site, sizes: Sequence[planner.TensorSize],
       found[size_class] = _search(site, sizes, size_class, ways,
                                   left / (len(classes) - i), on_candidate)
     except KeyboardInterrupt:
-      return Outcome(AUTO, found, untried, None, interrupted=True)
+      return Outcome(AUTO, found, untried, None, True, measured)
     untried += len(ways) - len(found[size_class])
   composed = tuning.compose(found)
   planned = [
       executor.checked_plan(tuple(sizes), site.topology, choice.spec,
-                            choice.packing, site.link).buckets
+                            choice.packing, network).buckets
       for choice in (AUTO, composed)]
   race = None if planned[0] == planned[1] else _race(
-      composed, exact_inputs.make(site, sizes), end)
-  return Outcome(composed, found, untried, race)
+      composed, exact_inputs.make(site, sizes), network, end)
+  return Outcome(composed, found, untried, race, links=measured)
 
 
 def algorithms(topology: topology_lib.Topology,
                sizes: Sequence[planner.TensorSize],
-               link: cost.Link | None = None) -> list[str]:
+               network: given.Given | None = None) -> list[str]:
   """Returns what can run on these devices, the most promising first.
 
   Pairs only where workers have several devices; elsewhere they add nothing.
@@ -117,7 +131,7 @@ def algorithms(topology: topology_lib.Topology,
   Args:
     topology: the devices.
     sizes: the tensors.
-    link: the one between workers, if it is known.
+    network: the links, or the one between workers, if they are known.
   """
   names = [algorithm.name for algorithm in registry.all_reduce_algorithms()]
   names += auto_rules.pairs(topology, names)
@@ -127,11 +141,21 @@ def algorithms(topology: topology_lib.Topology,
   if topology.is_one_cpu:  # Nothing crosses a link: the model doesn't tell.
     return sorted(fitting, key=lambda name: (
         _FIRST.index(name) if name in _FIRST else len(_FIRST)))
-  model = cost.Model(topology, given.resolve(link, topology))
+  model = cost.Model(topology, given.resolve(network, topology))
   known = [name for name in fitting if model.knows(registry.lookup(name))]
   costs = parts.PlanCosts(model, sizes).spec_costs(known)
   found = sorted(costs, key=lambda one: one.time.total)
   return list(dict.fromkeys([one.spec for one in found] + fitting))
+
+
+def _measure_links(site: sites.Site,
+                   seconds: float) -> given.MeasuredLinks | None:
+  """Returns the links between several workers, in a part of the time."""
+  if len(site.topology.workers) == 1:
+    return None
+  measured = links.measure(site, min(_LINKS * seconds, _MOST_LINKS_SECONDS))
+  return links_file.from_summary(link_results.summarize(measured),
+                                 f"the links among {site}", "summary")
 
 
 def _search(site: sites.Site, sizes: Sequence[planner.TensorSize],
@@ -148,12 +172,12 @@ def _search(site: sites.Site, sizes: Sequence[planner.TensorSize],
 
 
 def _race(composed: tuning.Setting, inputs: exact_inputs.Inputs,
-          end: float) -> Race:
+          network: given.Given | None, end: float) -> Race:
   """Runs the choice and "auto" in pairs until the time is up."""
   with limits.limit(_LIMIT_SECONDS, "building the final comparison"):
     auto, other = (
         steps.build(contenders.of_spec(choice.spec, choice.packing,
-                                       link=inputs.site.link), inputs)
+                                       link=network), inputs)
         for choice in (AUTO, composed))
   seconds: dict[str, list[float]] = {"auto": [], "composed": []}
   timed = timing.rounds({"auto": auto.run, "composed": other.run})

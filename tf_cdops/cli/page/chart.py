@@ -170,6 +170,8 @@ def _same(one: list[tuple[float, float]],
 
 
 def _bands(e: explaining.Explanation) -> list[_Band]:
+  if e.plan.is_pinned:  # It goes by no sizes.
+    return []
   if not e.spec.is_auto:
     names = [line.alg if line.shards == 1 else f"{line.alg}#{line.shards}"
              for line in e.spec]

@@ -23,7 +23,7 @@ _seconds = wording.format_duration
 def html(e: explaining.Explanation, load: str,
          bucket: planner.Bucket) -> str:
   """Returns the page; `bucket`'s schedule is drawn first."""
-  title = f"all_reduce_spec {e.spec}"
+  title = f"all_reduce_spec {e.total.spec}"
   return "\n".join([
       "<!doctype html>", '<html lang="en"><head><meta charset="utf-8">',
       '<meta name="viewport" content="width=device-width, initial-scale=1">',
@@ -45,7 +45,7 @@ def _header(e: explaining.Explanation, load: str) -> str:
     cards.append(("moved between workers", _bytes(e.total.across),
                   wording.format_link(e.network.across)))
   return (
-      f"<h1><code>{_text(str(e.spec))}</code></h1>"
+      f"<h1><code>{_text(e.total.spec)}</code></h1>"
       f"<p class='lead'>{_text(wording.describe_devices(e))} all-reduce "
       f"{len(e.sizes):,} tensor{'s' * (len(e.sizes) != 1)} of {_text(load)}, "
       f"{_bytes(e.num_bytes)} on each replica.</p><div class='cards'>"
