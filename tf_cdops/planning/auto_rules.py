@@ -25,6 +25,8 @@ _SHARDS, _MOST_SHARDS = (4, 8), 16
 # Of how many, for each part of a batch and then for all of it, it is looked
 # closer who is the best.
 _TRIED, _PROPOSALS = 3, 5
+# And of those beyond so many times the least, none was ever the best.
+_HOPELESS = 1.15
 
 
 @dataclasses.dataclass(frozen=True)
@@ -145,13 +147,14 @@ def _cheapest(sizes: tuple[int, ...], topology: topology_lib.Topology,
   """Tries each limit of packing, with the best algorithms below and above."""
   found = _units(topology, nccl, network, registry.all_reduce_algorithms())
   model = cost.Model(topology, network)
-  plans = []
+  plans, divided = [], -1
   for limit in (0, *(limit for limit in _LIMITS if limit < sizes[-1]),
                 sizes[-1]):
     small = [size for size in sizes if size <= limit]
     large = sizes[len(small):]
-    if len(small) == 1:
-      continue  # Nothing to join.
+    if len(small) in (1, divided):
+      continue  # Nothing to join, or the same as with the limit before.
+    divided = len(small)
     total = sum(small)
     below = _best(found, -(-total // packs.DEFAULT_CAP), total,
                   min(total, packs.DEFAULT_CAP))
@@ -160,8 +163,10 @@ def _cheapest(sizes: tuple[int, ...], topology: topology_lib.Topology,
                plain) for seconds, packed in below for more, plain in above]
   several = len(topology.workers) > 1
   where = "several workers" if several else "one worker's devices"
+  plans.sort()
   return [_rules(where, limit if limit < sizes[-1] else None, packed, plain)
-          for _, limit, packed, plain in sorted(plans)[:_PROPOSALS]]
+          for seconds, limit, packed, plain in plans[:_PROPOSALS]
+          if seconds <= _HOPELESS * plans[0][0]]
 
 
 def _best(found: Mapping[tuple[str, int], units.Unit], count: int, total: int,

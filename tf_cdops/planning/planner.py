@@ -1,11 +1,11 @@
 """Decides which tensors travel together and how, without TensorFlow."""
 
+import bisect
 import collections
 import dataclasses
-import functools
 import heapq
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tf_cdops import cost
@@ -123,15 +123,16 @@ def plan(sizes: Sequence[TensorSize], topology: topology_lib.Topology,
     return Plan(pinned_plan.buckets, is_pinned=True)
   packing = packing or spec.packing or Packing()
   if not spec.is_auto:
-    return Plan(_buckets(sizes, topology, packing, lambda num_bytes: Choice(
-        *spec.line_for(num_bytes)[:2])))
+    return Plan(_buckets(sizes, topology, packing, [
+        (line.limit, Choice(line.alg, line.shards)) for line in spec]))
   links = given_links.resolve(network or spec.network, topology)
   model = cost.Model(topology, links, _WORK)
   plans = []
   for rules in auto_rules.proposals(
       [size.num_bytes for size in sizes], topology, nccl, links):
-    plans.append(Plan(_buckets(sizes, topology, packing, functools.partial(
-        _by_rules, rules)), rules))
+    plans.append(Plan(_buckets(sizes, topology, packing, [
+        (rule.limit, Choice(rule.algorithm, rule.shards, rule.pack))
+        for rule in rules]), rules))
   if len(plans) == 1:
     return plans[0]
   return min(plans, key=lambda plan: model.cost(
@@ -158,25 +159,34 @@ def all_reduces(buckets: Iterable[Bucket],
 
 
 def _buckets(sizes: Sequence[TensorSize], topology: topology_lib.Topology,
-             packing: Packing, choose: Callable[[int | None], Choice]
+             packing: Packing, lines: Sequence[tuple[int | None, Choice]]
              ) -> tuple[Bucket, ...]:
-  alike = collections.defaultdict(list)
-  choose = functools.cache(choose)  # Of thousands, many have one size.
-  for position, size in enumerate(sizes):
-    choice = choose(size.num_bytes)
-    if packing.wanted:  # The user's wish goes before a rule's.
-      choice = dataclasses.replace(choice, pack=False)
-    alike[choice, size.dtype].append(position)
+  """Divides tensors among lines: each has a limit in bytes, but the last."""
+  limits = [limit or 0 for limit, _ in lines[:-1]]
+  choices = [choice for _, choice in lines]
+  if packing.wanted:  # The user's wish goes before a rule's.
+    choices = [dataclasses.replace(choice, pack=False) for choice in choices]
+  alike: dict[tuple[int, str], list[int]] = collections.defaultdict(list)
+  all_bytes = [size.num_bytes for size in sizes]
+  for position, (size, num_bytes) in enumerate(
+      zip(sizes, all_bytes, strict=True)):
+    line = (len(limits) if num_bytes is None
+            else bisect.bisect_left(limits, num_bytes))
+    alike[line, size.dtype].append(position)
+  # Two lines may say the same.
+  together: dict[tuple[Choice, str], list[int]] = collections.defaultdict(list)
+  for (line, dtype), positions in alike.items():
+    together[choices[line], dtype] += positions
   packs = []
-  for (choice, _), positions in alike.items():
-    for pack in packs_lib.divide(
-        positions, [size.num_bytes for size in sizes], choice.pack, packing):
+  for (choice, _), positions in together.items():
+    for pack in packs_lib.divide(sorted(positions), all_bytes, choice.pack,
+                                 packing):
       packs.append((choice, pack))
   packs.sort(key=lambda item: -item[1][-1])
   buckets, balancers = [], dict[int, _Rotations]()
   largest = max((size.num_bytes or 0 for size in sizes), default=0)
   for choice, pack in packs:
-    total = buckets_lib.bytes_together(sizes[i].num_bytes for i in pack)
+    total = buckets_lib.bytes_together(all_bytes[i] for i in pack)
     # A tensor whose shape isn't known travels unsharded.
     shards = 1 if total is None else choice.shards
     count = _num_rotations(topology, "/" in choice.algorithm)
@@ -185,11 +195,6 @@ def _buckets(sizes: Sequence[TensorSize], topology: topology_lib.Topology,
     buckets.append(
         Bucket(tuple(pack), choice.algorithm, shards, rotation, total))
   return tuple(buckets)
-
-
-def _by_rules(rules: auto_rules.Rules, num_bytes: int | None) -> Choice:
-  rule = auto_rules.rule_for(num_bytes, rules)
-  return Choice(rule.algorithm, rule.shards, rule.pack)
 
 
 def _num_rotations(topology: topology_lib.Topology, pair: bool) -> int:

@@ -79,7 +79,8 @@ def phase(steps: int, sources: np.ndarray, targets: np.ndarray,
 
   What a rank sends to itself is no transfer, and counts as no elements.
   """
-  sources, targets = np.broadcast_arrays(sources, targets)
+  if sources.shape != targets.shape:  # It takes its time, thousands of times.
+    sources, targets = np.broadcast_arrays(sources, targets)
   return Phase(steps, sources, targets, elements * (sources != targets),
                hidden)
 
