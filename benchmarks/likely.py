@@ -15,7 +15,7 @@ from tf_cdops.planning import spec as spec_lib
 _SHARDS = (1, 4)
 _PACKS = (0, 1, 4)
 # How many beside "auto"; and no more than so many times the best's time.
-_MOST, _HOPELESS = 3, 2.0
+_MOST, _HOPELESS = 2, 2.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,9 +55,7 @@ def ways(topology: topology_lib.Topology, sizes: Sequence[planner.TensorSize],
   network = given.resolve(link, topology)
   model = cost.Model(topology, network)
   auto = _way(model, sizes, spec_lib.AUTO, None)
-  # CPUs sum where they are: what these names promise is the same.
-  names = [name for name in auto_rules.candidates(topology, nccl=False)
-           if not name.startswith("pscpu")]
+  names = auto_rules.candidates(topology, nccl=False)
   workers = len(topology.workers)
   found = [
       _way(model, sizes, f"{name}#{shards}" if shards > 1 else name,

@@ -109,24 +109,33 @@ class Model:
     """Adds up all-reduces by one algorithm, the largest first."""
     each = self._usage(rows[0]).links + _WORK_OF_ONE
     limit = max(_LEAST, self._work // ways // each)
-    known = [self._usage(one).scaled(counts[one], counts[one])
-             for one in rows[:limit]]
+    if len(rows) <= limit:
+      return sum((self._usage(one).scaled(counts[one], counts[one])
+                  for one in rows), Usage.nothing(self.topology))
+    # Those of one rotation load the same devices: the largest stands for all.
+    alike = collections.defaultdict(list)
+    for one in rows:
+      alike[one.rotation].append(one)
+    weights = {rotation: sum(counts[one] * one.num_bytes for one in some)
+               for rotation, some in alike.items()}
+    heaviest = sorted(alike, key=lambda rotation: -weights[rotation])
+    like_one = lambda one, rotations: dataclasses.replace(
+        self._usage(one).scaled(
+            sum(counts[other] for r in rotations for other in alike[r]),
+            sum(weights[r] for r in rotations) / one.num_bytes),
+        basis="extrapolated")
+    known = [like_one(alike[r][0], [r]) for r in heaviest[:limit]]
     used = sum(known, Usage.nothing(self.topology))
-    rest = rows[limit:]
+    rest = heaviest[limit:]
     if not rest:
       return used
-    last = self._usage(rows[limit - 1])
-    num_bytes = sum(counts[one] * one.num_bytes for one in rest)
-    like_it = dataclasses.replace(
-        last.scaled(sum(counts[one] for one in rest),
-                    num_bytes / rows[limit - 1].num_bytes),
-        basis="extrapolated")
+    others = like_one(alike[heaviest[limit - 1]][0], rest)
     if len({one.busiest for one in known}) == 1:  # Roles don't rotate.
-      return used + like_it
+      return used + others
     # They do, so the rest's busiest are other devices each time: each device
     # gets what most get, and no less than all have in the mean.
-    mean = (used + like_it).with_even_loads(np.mean)
-    most = used + like_it.with_even_loads(
+    mean = (used + others).with_even_loads(np.mean)
+    most = used + others.with_even_loads(
         lambda *loads, **how: np.minimum(np.median(*loads, **how),
                                          np.mean(*loads, **how)))
     return dataclasses.replace(
@@ -145,7 +154,8 @@ class Model:
     handling = np.array([inside.message_seconds, across.message_seconds])
     return Time(
         self._latency(used),
-        float(used.device_bytes.max()) / inside.bytes_per_second,
+        float(used.inside_bytes(self.topology, self.network.shared_inside)
+              .max()) / inside.bytes_per_second,
         float(used.worker_bytes.max()) / across.bytes_per_second,
         float((handling @ used.messages).max()))
 

@@ -25,20 +25,28 @@ class Link:
   message_seconds: float = 0.0
 
 
-# Orders of magnitude, set by hand: about four fifths of what such links are
-# sold as, and latencies and costs of messages as TensorFlow's transfers may
-# see them. A user's own numbers are better.
+# As TensorFlow's transfers see such links. Where `MEASURED` says nothing, they
+# are set by hand: about four fifths of what such links are sold as, and between
+# hosts no less latency than TensorFlow's transfers have on loopback. A user's
+# own numbers are better.
 PRESETS = {link.name: link for link in (
     Link("nvlink", 5e-6, 200e9, 3e-6),
     Link("pcie", 10e-6, 20e9, 3e-6),
-    Link("memory", 5e-6, 10e9, 3e-6),
-    Link("loopback", 60e-6, 2e9, 50e-6),
-    Link("1gbe", 100e-6, 0.115e9, 50e-6),
-    Link("10gbe", 60e-6, 1e9, 50e-6),
-    Link("25gbe", 50e-6, 2.5e9, 50e-6),
-    Link("100gbe", 40e-6, 10e9, 50e-6),
-    Link("infiniband", 10e-6, 20e9, 20e-6),
+    Link("memory", 25e-6, 15e9, 10e-6),
+    Link("loopback", 200e-6, 1.9e9, 30e-6),
+    Link("1gbe", 250e-6, 0.119e9, 50e-6),
+    Link("10gbe", 200e-6, 1e9, 50e-6),
+    Link("25gbe", 200e-6, 2.5e9, 50e-6),
+    Link("100gbe", 200e-6, 10e9, 50e-6),
+    Link("infiniband", 50e-6, 20e9, 20e-6),
 )}
+_HOW = "by `tf_cdops doctor`, on a machine of two cores"
+# Which of them were measured, and how.
+MEASURED = {
+    "memory": f"measured between logical CPUs of one worker, {_HOW}",
+    "loopback": f"measured between two workers, {_HOW}",
+    "1gbe": f"measured between hosts with cables of 1 Gbit/s, {_HOW}",
+}
 
 
 def preset(name: str, argument: str = "link") -> Link:
@@ -58,18 +66,21 @@ class Network:
     inside: between devices of one worker.
     across: between workers; a worker's devices share it.
     copied_bytes_per_second: of a worker's memory, for packing.
+    shared_inside: whether a worker's devices share the one link inside, as
+      CPUs share memory; else each has its own.
   """
 
   inside: Link
   across: Link
   copied_bytes_per_second: float = math.inf
+  shared_inside: bool = False
 
   @classmethod
   def common(cls, topology: topology_lib.Topology) -> "Network":
     """Returns what such devices commonly have."""
     gpus = topology.device_types == {"GPU"}
     return cls(PRESETS["nvlink" if gpus else "memory"], PRESETS["100gbe"],
-               300e9 if gpus else 5e9)
+               300e9 if gpus else 5e9, topology.device_types == {"CPU"})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,7 +110,8 @@ def lower_bound(topology: topology_lib.Topology, num_bytes: int,
   """Returns the time that no all-reduce of these bytes can beat.
 
   For n bytes on p devices of W workers: one step; and 2n(p-1)/p bytes from
-  some device if there is one worker (Patarasuk and Yuan, 2009). With several
+  some device if there is one worker (Patarasuk and Yuan, 2009), and as much
+  from all of them, where they share a link. With several
   workers, 2n(W-1)/W bytes from some worker, by the same argument; and n from
   each device, whose worker's CPU may do the rest.
   """
@@ -107,9 +119,10 @@ def lower_bound(topology: topology_lib.Topology, num_bytes: int,
   if p == 1 or not num_bytes:
     return Time(0, 0, 0)
   if w == 1:
+    sharing = p if network.shared_inside else 1
     return Time(network.inside.latency_seconds,
-                2 * num_bytes * (p - 1) / p / network.inside.bytes_per_second,
-                0)
+                sharing * 2 * num_bytes * (p - 1) / p
+                / network.inside.bytes_per_second, 0)
   across = 2 * num_bytes * (w - 1) / w / network.across.bytes_per_second
   # A device's own bytes may go either way, and do so beside the others'.
   fastest = max(network.inside.bytes_per_second,

@@ -81,7 +81,8 @@ class Unit:
     alone = inside + across * (1 + model_lib.IDLE / shards)
     return self.latency + max(
         together + self.overhead.over(count * shards, 1),
-        alone * largest + self.alone_overhead * shards)
+        alone * largest + max(self.alone_overhead,
+                              self.overhead.over(shards, 1)))
 
 
 def of_algorithm(model: model_lib.Model,
@@ -107,7 +108,9 @@ def _at_rotation(model: model_lib.Model, algorithm: registry.Algorithm,
   phases = usage.count_by_phase(algorithm, topology, elements,
                                 rotation=rotation)
   used, time = sum(phases, usage.Usage.nothing(topology)), model.times(phases)
-  inside = [used.device_bytes[:, :devices], used.device_bytes[:, devices:]]
+  loads = used.inside_bytes(topology, network.shared_inside)
+  inside = ([loads[np.newaxis]] if network.shared_inside
+            else [loads[:, :devices], loads[:, devices:]])
   handling = np.array([network.inside.message_seconds,
                        network.across.message_seconds]) @ used.messages
   return Unit(

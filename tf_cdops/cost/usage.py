@@ -66,6 +66,20 @@ class Usage:
     """The device and the worker with the largest loads."""
     return int(self.device_bytes.argmax()), int(self.worker_bytes.argmax())
 
+  def inside_bytes(self, topology: topology_lib.Topology,
+                   shared: bool) -> np.ndarray:
+    """Returns what each link inside workers carries.
+
+    Args:
+      topology: the devices.
+      shared: whether a worker's devices share one; else each device and host
+        has its own, either way.
+    """
+    if not shared:
+      return self.device_bytes
+    return np.bincount(_worker_of(topology), self.device_bytes[0],
+                       len(topology.workers))
+
   def __add__(self, other: "Usage") -> "Usage":
     """Returns what both use, one after the other."""
     return Usage(

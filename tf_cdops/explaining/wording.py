@@ -173,8 +173,8 @@ def _total(e: "explanation.Explanation", width: int) -> str:
   spent.append(f"{format_duration(time.overhead)} on messages and packing")
   caveat = "A model, to compare ways with: measure with `tf_cdops bench`."
   if e.topology.is_one_cpu:
-    caveat += (" It takes each CPU for a device with links of its own; those "
-               "of one process share memory, and copy nothing.")
+    caveat += (" CPUs of one process share its memory: what they send each "
+               "other is added up.")
   return "\n".join([
       _field("predicted",
              f"{format_duration(time.total)}: {', '.join(spent)}", width),

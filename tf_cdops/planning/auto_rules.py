@@ -5,10 +5,12 @@ measured. Elsewhere they are those of the least predicted time for the whole
 batch, by the model that `explain` prints.
 """
 
+import collections
 import dataclasses
 import functools
 import heapq
 import itertools
+import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from tf_cdops import cost
@@ -20,13 +22,38 @@ from tf_cdops.planning import packs
 # Ends of the sizes that may be packed together.
 _LIMITS = tuple(1 << power for power in (12, 14, 16, 18, 20, 22, 24))
 # Algorithms for inside a worker, and across, that may be the best.
-_INTRA, _INTER = ("nccl", "ps", "xring"), ("ps", "xring", "rechd")
+_INTRA = "nccl", "ps", "xring", "hierarchical_copy"
+_INTER = "ps", "xring", "rechd"
 _SHARDS, _MOST_SHARDS = (4, 8), 16
-# Of how many, for each part of a batch and then for all of it, it is looked
-# closer who is the best.
-_TRIED, _PROPOSALS = 3, 5
-# And of those beyond so many times the least, none was ever the best.
-_HOPELESS = 1.15
+
+
+@dataclasses.dataclass(frozen=True)
+class _Search:
+  """Of which choices it is looked closer who is the best.
+
+  Attributes:
+    most: the number of tensors that it is for.
+    parts: of how many for each part of a batch.
+    proposals: of how many for all of it.
+    alike: and of how many of those that send large tensors the same way.
+    unpacked: of how many that pack nothing, beside.
+    hopeless: beyond so many times the least, none was ever the best.
+  """
+
+  most: float
+  parts: int
+  proposals: int
+  alike: int
+  unpacked: int
+  hopeless: float
+
+
+# A few tensors are quickly looked at, and nothing evens out among them; of
+# thousands, each look takes its time.
+_SEARCHES = (_Search(5, 16, 16, 16, 3, 1.5), _Search(2_000, 4, 6, 2, 3, 1.15),
+             _Search(math.inf, 3, 4, 2, 1, 1.15))
+# Those that pack nothing are less like the others, and their costs surer.
+_HOPELESS_UNPACKED = 1.3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,7 +121,8 @@ def candidates(topology: topology_lib.Topology, nccl: bool) -> list[str]:
                known.kernel or known.whole_devices
                or (known.single_worker and several)) and (
                    not known.device_types
-                   or topology.device_types <= known.device_types)]
+                   or topology.device_types <= known.device_types)
+           and not _is_ps_by_another_name(known.name, topology)]
   if len(topology.workers) == len(topology.devices):
     return names
   # NCCL has GPUs' links to itself, and uses them as no copies of TensorFlow's
@@ -117,6 +145,12 @@ def pairs(topology: topology_lib.Topology, names: Iterable[str]) -> list[str]:
   return list(dict.fromkeys([
       *(f"{a}/{b}" for a, b in itertools.product(_INTRA, _INTER)),
       *(f"{name}/{name}" for name in names)]))
+
+
+def _is_ps_by_another_name(name: str, topology: topology_lib.Topology) -> bool:
+  """Whether it sums where "ps" does, or on fewer of those devices."""
+  return name == "psgpu" or (
+      name == "pscpu" and topology.device_types == {"CPU"})
 
 
 def _shards(name: str, topology: topology_lib.Topology) -> Sequence[int]:
@@ -146,6 +180,7 @@ def _cheapest(sizes: tuple[int, ...], topology: topology_lib.Topology,
               nccl: bool, network: cost.Network) -> list[Rules]:
   """Tries each limit of packing, with the best algorithms below and above."""
   found = _units(topology, nccl, network, registry.all_reduce_algorithms())
+  search = next(one for one in _SEARCHES if len(sizes) <= one.most)
   model = cost.Model(topology, network)
   plans, divided = [], -1
   for limit in (0, *(limit for limit in _LIMITS if limit < sizes[-1]),
@@ -156,25 +191,42 @@ def _cheapest(sizes: tuple[int, ...], topology: topology_lib.Topology,
       continue  # Nothing to join, or the same as with the limit before.
     divided = len(small)
     total = sum(small)
-    below = _best(found, -(-total // packs.DEFAULT_CAP), total,
+    below = _best(search, found, -(-total // packs.DEFAULT_CAP), total,
                   min(total, packs.DEFAULT_CAP))
-    above = _best(found, len(large), sum(large), max(large, default=0))
+    above = _best(search, found, len(large), sum(large), max(large, default=0))
     plans += [(seconds + more + model.packing_seconds(total), limit, packed,
                plain) for seconds, packed in below for more, plain in above]
   several = len(topology.workers) > 1
   where = "several workers" if several else "one worker's devices"
-  plans.sort()
+  plans.sort(key=_seconds)
+  alike = collections.Counter[tuple[str, int]]()
+  likely: list[tuple[float, int, tuple[str, int], tuple[str, int]]] = []
+  for plan in plans:
+    if (len(likely) == search.proposals
+        or plan[0] > search.hopeless * plans[0][0]):
+      break
+    alike[plan[-1]] += 1
+    if alike[plan[-1]] <= search.alike:
+      likely.append(plan)
+  unpacked = [plan for plan in plans if plan[1] == 0]
+  likely += [plan for plan in unpacked[:search.unpacked]
+             if plan[0] <= _HOPELESS_UNPACKED * plans[0][0]]
   return [_rules(where, limit if limit < sizes[-1] else None, packed, plain)
-          for seconds, limit, packed, plain in plans[:_PROPOSALS]
-          if seconds <= _HOPELESS * plans[0][0]]
+          for _, limit, packed, plain in dict.fromkeys(likely)]
 
 
-def _best(found: Mapping[tuple[str, int], units.Unit], count: int, total: int,
-          largest: int) -> list[tuple[float, tuple[str, int]]]:
+def _best(search: _Search, found: Mapping[tuple[str, int], units.Unit],
+          count: int, total: int, largest: int
+          ) -> list[tuple[float, tuple[str, int]]]:
   """Returns the least times for all-reduces of one kind, and by which."""
-  return heapq.nsmallest(_TRIED if count else 1, (
+  return heapq.nsmallest(search.parts if count else 1, (
       (unit.seconds(count, total, largest, choice[1]), choice)
-      for choice, unit in found.items()))
+      for choice, unit in found.items()), key=_seconds)
+
+
+def _seconds(found: tuple[float, *tuple[object, ...]]) -> float:
+  """By this alone they are sorted: of equals, the first candidate is taken."""
+  return found[0]
 
 
 def _rules(where: str, limit: int | None, packed: tuple[str, int],

@@ -28,7 +28,7 @@ MOST_BYTES = buckets_lib.MOST_BYTES
 total_bytes = buckets_lib.total_bytes
 _ARGUMENT = "all_reduce_spec"
 # Transfers that are looked at to compare plans; see `cost.Model`.
-_WORK = 30_000
+_WORK = 120_000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -183,14 +183,17 @@ def _buckets(sizes: Sequence[TensorSize], topology: topology_lib.Topology,
                                  packing):
       packs.append((choice, pack))
   packs.sort(key=lambda item: -item[1][-1])
-  buckets, balancers = [], dict[int, _Rotations]()
-  largest = max((size.num_bytes or 0 for size in sizes), default=0)
+  # Those that rotate among as many share the balance.
+  counts = {choice: _num_rotations(topology, "/" in choice.algorithm)
+            for choice in choices}
+  balancers = {count: _Rotations(count) for count in set(counts.values())}
+  buckets = []
+  largest = max((num_bytes or 0 for num_bytes in all_bytes), default=0)
   for choice, pack in packs:
     total = buckets_lib.bytes_together(all_bytes[i] for i in pack)
     # A tensor whose shape isn't known travels unsharded.
     shards = 1 if total is None else choice.shards
-    count = _num_rotations(topology, "/" in choice.algorithm)
-    rotation = balancers.setdefault(count, _Rotations(count)).next(
+    rotation = balancers[counts[choice]].next(
         shards, largest if total is None else total)
     buckets.append(
         Bucket(tuple(pack), choice.algorithm, shards, rotation, total))
