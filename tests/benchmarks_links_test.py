@@ -11,6 +11,7 @@ from benchmarks import workloads
 from benchmarks.links import cells
 from benchmarks.links import report
 from benchmarks.links import targets
+from benchmarks.links import which_spec
 from tests import cable_support
 from tests import python_process
 
@@ -111,6 +112,29 @@ class ReportTest(absltest.TestCase):
     one = measured()
     self.assertEqual(
         cells.Measured.from_dict(json.loads(json.dumps(one.to_dict()))), one)
+
+
+class WhichSpecTest(absltest.TestCase):
+
+  def test_pages_say_which_spec_for_which_network(self):
+    table = which_spec.table()
+    for page in which_spec.PAGES:
+      text = page.read_text(encoding="utf-8")
+      self.assertEqual(which_spec.page_with(text, table), text,
+                       "run python -m benchmarks.links.which_spec")
+
+  def test_a_page(self):
+    begin, end = which_spec.BEGIN, which_spec.END
+    page = which_spec.page_with(f"a\n{begin}old\n{end}\nb", "new")
+    self.assertEqual(page, f"a\n{begin}new\n{end}\nb")
+
+  def test_what_is_measured_is_bold(self):
+    content = json.loads(which_spec.RESULTS.read_text(encoding="utf-8"))
+    self.assertIn("4x1/200mbit/big", [
+        str(cells.Cell(**one["cell"])) for one in content["cells"]])
+    row = next(line for line in which_spec.table().splitlines()
+               if line.startswith("| 4 x 1 | 4 of 16 MB"))
+    self.assertRegex(row, r"\*\*1\.\d\d\*\* .* `xring`: 1\.\d\d \|")
 
 
 class LikelyTest(parameterized.TestCase):

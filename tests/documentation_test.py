@@ -19,33 +19,11 @@ import tensorflow as tf
 
 import tf_cdops
 from tf_cdops.cli import main
-from tf_cdops.explaining import text_table
 from tf_cdops.planning import spec
 from tf_cdops.registry import registration
 
-_SIZES = ((4, 1), (8, 4))
-_LOADS = {"one of 64 MB": [64 << 20], "4 of 16 MB": [16 << 20] * 4,
-          "500 of 1 KB": [1024] * 500}
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
 _README = (_ROOT / "README.md").read_text(encoding="utf-8")
-
-
-def table_of_networks() -> str:
-  """Returns what "auto" chooses between workers, by the link between them."""
-  columns = ["between workers", *(f"{name}, {workers} x {devices}"
-                                  for workers, devices in _SIZES
-                                  for name in _LOADS)]
-  rows = []
-  for name in ("1gbe", "10gbe", "100gbe", "infiniband"):
-    cells = []
-    for workers, devices in _SIZES:
-      topology = tf_cdops.Topology.grid(workers, devices, device_type="CPU")
-      for sizes in _LOADS.values():
-        rule, = tf_cdops.explain("auto", topology, sizes, network=name).rules
-        cells.append(f"`{rule.algorithm}{f'#{rule.shards}' * (rule.shards > 1)}"
-                     f"`{', packed' * rule.pack}")
-    rows.append([f"`{name}`", *cells])
-  return text_table.markdown(columns, rows)
 
 
 class DocumentationTest(absltest.TestCase):
@@ -74,9 +52,6 @@ class DocumentationTest(absltest.TestCase):
     for weight in names["model"].trainable_variables:
       copies = names["strategy"].experimental_local_results(weight.value)
       self.assertLen({copy.numpy().tobytes() for copy in copies}, 1)
-
-  def test_readme_says_what_auto_chooses_for_which_network(self):
-    self.assertIn(table_of_networks(), _README)
 
   def test_readme_shell_blocks_are_known(self):
     blocks = re.findall(r"^```sh\n(.*?)^```", _README, re.M | re.S)

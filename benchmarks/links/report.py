@@ -144,7 +144,8 @@ def _details(measured: Sequence[cells.Measured]) -> str:
 
 
 def _best(measured: cells.Measured, family: str) -> cells.Contender | None:
-  return min(measured.of(family), default=None,
+  return min((one for one in measured.of(family) if not one.wrong),
+             default=None,
              key=lambda one: statistics.median(one.seconds))
 
 

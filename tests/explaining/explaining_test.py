@@ -254,7 +254,7 @@ class FormTest(parameterized.TestCase):
     for kind, count in (("CPU", 1), ("GPU", 0)):
       topology = topology_lib.Topology.grid(1, 4, device_type=kind)
       text = " ".join(str(explaining.explain("auto", topology, _SIZES)).split())
-      self.assertEqual(text.count("share memory, and copy nothing"), count)
+      self.assertEqual(text.count("process share its memory"), count)
 
   def test_empty_tensors_cost_nothing(self):
     e = explaining.explain("auto", workers_of(4), [0, ((0, 3), "int8")])

@@ -246,9 +246,10 @@ class AutoTest(parameterized.TestCase):
       (Packing(small_max_bytes=4, small_max_group=0), [(2,), (1,), (0,)]),
       (Packing(small_max_bytes=1 << 20), [(0, 1, 2)]))
   def test_what_the_user_asks_for_wins(self, packing, expected):
-    # Both rules say "ps", so its tensors are packed together.
-    self.assertEqual(tensors(plan([4, 1 << 20, 4], "auto", packing)),
-                     expected)
+    # So all of them go the same way, whatever is the best for each size.
+    for topology in (_CPUS, _ONE, _TWO):
+      self.assertEqual(tensors(plan([4, 1 << 20, 4], "auto", packing,
+                                    topology=topology)), expected)
 
 
 class TurnTest(parameterized.TestCase):

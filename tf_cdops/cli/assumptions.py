@@ -79,4 +79,6 @@ def _link(args: argparse.Namespace, which: str, link: cost.Link, who: str,
   but = f" but for --{given[0]}" if given else ""
   return Assumption(
       which, f"{link.name} {which} workers{but}",
-      f"what {who} commonly have", f"change with --{which}")
+      f"what {who} commonly have, "
+      + cost.MEASURED.get(link.name, "in orders of magnitude, not measured"),
+      f"change with --{which}")

@@ -4,7 +4,8 @@ This is the alpha-beta model. What all-reduces use takes
 
     the longest chain's steps inside workers * latency inside
     + its steps across * latency across
-    + the busiest device's bytes inside its worker / bandwidth inside
+    + the busiest device's bytes inside its worker / bandwidth inside (where
+      devices share a link, as CPUs share memory, all of the worker's bytes)
     + the busiest worker's bytes from or to others / bandwidth across
     + the busiest worker's messages * the processor's time for one
     + the bytes that it copies into packs, and out / bandwidth of its memory
@@ -29,6 +30,7 @@ from tf_cdops.cost.links_file import network_from_file
 from tf_cdops.cost.model import AllReduce
 from tf_cdops.cost.model import Cost
 from tf_cdops.cost.model import Model
+from tf_cdops.cost.network import MEASURED
 from tf_cdops.cost.network import PRESETS
 from tf_cdops.cost.network import Link
 from tf_cdops.cost.network import Network
@@ -36,5 +38,5 @@ from tf_cdops.cost.network import Time
 from tf_cdops.cost.network import lower_bound
 from tf_cdops.cost.network import preset
 
-__all__ = ["PRESETS", "AllReduce", "Cost", "Link", "Model", "Network", "Time",
-           "lower_bound", "network_from_file", "preset"]
+__all__ = ["MEASURED", "PRESETS", "AllReduce", "Cost", "Link", "Model",
+           "Network", "Time", "lower_bound", "network_from_file", "preset"]

@@ -12,6 +12,7 @@ import heapq
 import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from tf_cdops import cost
 from tf_cdops import registry
@@ -92,7 +93,8 @@ ONE_CPU = (
 
 
 def proposals(sizes: Iterable[int | None], topology: topology_lib.Topology,
-              nccl: bool, network: cost.Network) -> list[Rules]:
+              nccl: bool, network: cost.Network,
+              one_rule: bool = False) -> list[Rules]:
   """Returns the rules that may be the best for a batch, the likeliest first.
 
   Args:
@@ -100,11 +102,13 @@ def proposals(sizes: Iterable[int | None], topology: topology_lib.Topology,
     topology: the devices.
     nccl: whether NCCL can run on them.
     network: the links.
+    one_rule: whether all tensors are to go the same way, and none is packed.
   """
   if topology.is_one_cpu or len(topology.devices) == 1:
     return [ONE_CPU]
   known = sorted(size for size in sizes if size)
-  return _cheapest(tuple(known) or (1 << 20,), topology, nccl, network)
+  return _cheapest(tuple(known) or (1 << 20,), topology, nccl, network,
+                   one_rule)
 
 
 def rule_for(num_bytes: int | None, rules: Rules) -> Rule:
@@ -177,14 +181,16 @@ def _units(topology: topology_lib.Topology, nccl: bool, network: cost.Network,
 
 
 def _cheapest(sizes: tuple[int, ...], topology: topology_lib.Topology,
-              nccl: bool, network: cost.Network) -> list[Rules]:
+              nccl: bool, network: cost.Network,
+              one_rule: bool) -> list[Rules]:
   """Tries each limit of packing, with the best algorithms below and above."""
   found = _units(topology, nccl, network, registry.all_reduce_algorithms())
   search = next(one for one in _SEARCHES if len(sizes) <= one.most)
   model = cost.Model(topology, network)
   plans, divided = [], -1
-  for limit in (0, *(limit for limit in _LIMITS if limit < sizes[-1]),
-                sizes[-1]):
+  limits = () if one_rule else (
+      *(limit for limit in _LIMITS if limit < sizes[-1]), sizes[-1])
+  for limit in (0, *limits):
     small = [size for size in sizes if size <= limit]
     large = sizes[len(small):]
     if len(small) in (1, divided):
@@ -224,9 +230,10 @@ def _best(search: _Search, found: Mapping[tuple[str, int], units.Unit],
       for choice, unit in found.items()), key=_seconds)
 
 
-def _seconds(found: tuple[float, *tuple[object, ...]]) -> float:
+def _seconds(found: Sequence[Any]) -> float:
   """By this alone they are sorted: of equals, the first candidate is taken."""
-  return found[0]
+  seconds: float = found[0]
+  return seconds
 
 
 def _rules(where: str, limit: int | None, packed: tuple[str, int],

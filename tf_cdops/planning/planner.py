@@ -126,15 +126,19 @@ def plan(sizes: Sequence[TensorSize], topology: topology_lib.Topology,
     return Plan(_buckets(sizes, topology, packing, [
         (line.limit, Choice(line.alg, line.shards)) for line in spec]))
   links = given_links.resolve(network or spec.network, topology)
-  model = cost.Model(topology, links, _WORK)
+  loads = [size.num_bytes for size in sizes]
+  if packing.wanted:  # What is packed together goes by one algorithm.
+    loads = [bucket.num_bytes for bucket in _buckets(
+        sizes, topology, packing, [(None, Choice("ps"))])]
   plans = []
-  for rules in auto_rules.proposals(
-      [size.num_bytes for size in sizes], topology, nccl, links):
+  for rules in auto_rules.proposals(loads, topology, nccl, links,
+                                    one_rule=packing.wanted):
     plans.append(Plan(_buckets(sizes, topology, packing, [
         (rule.limit, Choice(rule.algorithm, rule.shards, rule.pack))
         for rule in rules]), rules))
   if len(plans) == 1:
     return plans[0]
+  model = cost.Model(topology, links, _WORK)
   return min(plans, key=lambda plan: model.cost(
       all_reduces(plan.buckets, sizes)).time.total)
 
