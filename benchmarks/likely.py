@@ -86,7 +86,7 @@ def _way(model: cost.Model, sizes: Sequence[planner.TensorSize], spec: str,
   plan = planner.plan(sizes, model.topology,
                       planner.parse_all_reduce_spec(spec), packing,
                       network=model.network)
-  costs = model.cost(planner.all_reduces(plan.buckets, sizes))
+  costs = model.cost(planner.all_reduces(plan, sizes))
   return Way(spec, packing, plan.buckets, costs.time.total,
              int(costs.usage.messages.sum(axis=0).max()))
 

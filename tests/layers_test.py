@@ -22,6 +22,7 @@ _LAYERS = (
     ("tf_cdops.planning",),
     ("tf_cdops.cost",),
     ("tf_cdops.algorithms",),
+    ("tf_cdops.codecs",),
     ("tf_cdops.registry",),
     ("tf_cdops.fabric",),
     ("tf_cdops.base",),

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
   from tf_cdops.planning.spec import AllReduceSpecTuple
   from tf_cdops.registry import all_reduce_algorithms
   from tf_cdops.registry import register_all_reduce
+  from tf_cdops.registry import register_wire_codec
 
 __all__ = [
     "AllReduceCrossDeviceOps",
@@ -47,6 +48,7 @@ __all__ = [
     "multi_worker_strategy",
     "parse_all_reduce_spec",
     "register_all_reduce",
+    "register_wire_codec",
 ]
 
 _MODULES = {"cluster": "tf_cdops.cluster", "flags": "tf_cdops.cli.flags"}
@@ -66,6 +68,7 @@ _HOMES = {
     "multi_worker_strategy": "tf_cdops.cluster",
     "parse_all_reduce_spec": "tf_cdops.planning.planner",
     "register_all_reduce": "tf_cdops.registry",
+    "register_wire_codec": "tf_cdops.registry",
 }
 
 _requirements.check_tensorflow()

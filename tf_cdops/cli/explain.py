@@ -67,6 +67,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
   packing.add_argument("--agg_small_grads_max_group", type=int,
                        metavar="N",
                        help="at most this many, 0 for none (default: 10)")
+  wire = parser.add_argument_group("how messages are encoded")
+  wire.add_argument("--wire", metavar="CODEC",
+                    help="bfloat16, float16 or one of your own (default: not "
+                    "at all)")
+  wire.add_argument("--wire_scope", default="across", metavar="SCOPE",
+                    help="across, between workers (default), or all")
   link_flags.add_arguments(parser)
   shown = parser.add_argument_group("what is shown")
   shown.add_argument("--schedule", action="store_true",
@@ -95,7 +101,8 @@ def run(args: argparse.Namespace) -> int:
   explanation = explaining.explain(
       parsed, topology,
       [(size.shape, size.dtype) for size in load.sizes],
-      packing=packing, network=network)
+      packing=packing, network=network, wire=args.wire,
+      wire_scope=args.wire_scope)
   assumed = assumptions.find(args, topology, default)
   bucket = _bucket(args, explanation)
   steps = (schedule.for_bucket(bucket, topology)

@@ -14,6 +14,7 @@ from absl import flags as absl_flags
 
 from tf_cdops import cost
 from tf_cdops import cross_device_ops
+from tf_cdops import registry
 from tf_cdops.base import device_names
 from tf_cdops.base import errors
 from tf_cdops.cost import given as given_links
@@ -28,9 +29,10 @@ _PACKING = ("num_packs", "agg_small_grads_max_bytes",
 _REPLACE_PACKING = {"num_packs", "agg_small_grads_max_bytes"}
 _HEEDS = {
     "auto": ("all_reduce_spec", "worker_devices", "num_gpus_per_worker",
-             "network", *_PACKING),
+             "network", "wire", "wire_scope", *_PACKING),
     "multi_worker": ("all_reduce_spec", "worker_devices",
-                     "num_gpus_per_worker", "network", *_PACKING),
+                     "num_gpus_per_worker", "network", "wire", "wire_scope",
+                     *_PACKING),
     "nccl": ("num_packs",),
     "one_device": ("reduce_to_device",),
 }
@@ -116,6 +118,12 @@ def define_flags(
          "The link between workers, by which 'auto' chooses: "
          f"{', '.join(cost.PRESETS)}; '@links.json' as `tf_cdops doctor` "
          "measures it. Default: what is common.")
+  define("wire", lambda text: _wire(text), "codec",
+         "the name of a codec, such as bfloat16",
+         "How messages between workers are made smaller. Default: not at all.")
+  define("wire_scope", lambda text: _wire(None, text), "scope",
+         "'across' or 'all'",
+         "'all' encodes messages between devices of one worker, too.")
   for name in ("cross_device_ops", *_ALL):  # So that --help shows them.
     flag_values.register_key_flag_for_module(sys.argv[0], flag_values[name])
 
@@ -167,6 +175,11 @@ def _whole(name: str) -> Callable[[str], int]:
 def _network(text: str) -> str:
   given_links.check(text, "--network")
   return text
+
+
+def _wire(text: str | None, scope: str = "across") -> str:
+  registry.check_wire(text, scope)
+  return scope if text is None else text
 
 
 def _device(text: str, name: str) -> str:

@@ -157,7 +157,8 @@ class Model:
         float(used.inside_bytes(self.topology, self.network.shared_inside)
               .max()) / inside.bytes_per_second,
         float(used.worker_bytes.max()) / across.bytes_per_second,
-        float((handling @ used.messages).max()))
+        float((handling @ used.messages
+               + used.coded / self.network.copied_bytes_per_second).max()))
 
   def _latency(self, used: Usage) -> float:
     return float(used.latencies @ [self.network.inside.latency_seconds,

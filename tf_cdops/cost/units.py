@@ -12,8 +12,8 @@ from tf_cdops import registry
 from tf_cdops.cost import model as model_lib
 from tf_cdops.cost import usage
 
-# Elements for each device, so that all parts are cut evenly.
-_ELEMENTS = 64
+# Elements for each device, so that all parts are cut evenly, and their bytes.
+_ELEMENTS, _ITEMSIZE = 64, 4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,6 +56,7 @@ class Unit:
     latency: of one all-reduce.
     loads: seconds for a byte, on links inside and across.
     overhead: seconds of one all-reduce for its messages.
+    coding: seconds for a byte, to encode and to decode it for a wire.
     alone: seconds for a byte on links inside and across, where nothing else
       is under way.
     alone_overhead: seconds for its messages then.
@@ -64,6 +65,7 @@ class Unit:
   latency: float
   loads: tuple[Spread, Spread]
   overhead: Spread
+  coding: Spread
   alone: tuple[float, float]
   alone_overhead: float
 
@@ -73,12 +75,13 @@ class Unit:
     if not count:
       return 0.0
     together = sum(load.over(num_bytes, largest / shards)
-                   for load in self.loads)
+                   for load in (*self.loads, self.coding))
     # Shards have other roots each; what is left is what all have to carry.
     inside, across = (
         max(seconds / shards, load.over(1, 1 / shards))
         for seconds, load in zip(self.alone, self.loads, strict=True))
-    alone = inside + across * (1 + model_lib.IDLE / shards)
+    alone = (inside + across * (1 + model_lib.IDLE / shards)
+             + self.coding.over(1, 1 / shards))
     return self.latency + max(
         together + self.overhead.over(count * shards, 1),
         alone * largest + max(self.alone_overhead,
@@ -96,6 +99,7 @@ def of_algorithm(model: model_lib.Model,
       (worst(unit.loads[0] for unit in found),
        worst(unit.loads[1] for unit in found)),
       worst(unit.overhead for unit in found),
+      worst(unit.coding for unit in found),
       max((unit.alone for unit in found), key=sum),
       max(unit.alone_overhead for unit in found))
 
@@ -105,21 +109,25 @@ def _at_rotation(model: model_lib.Model, algorithm: registry.Algorithm,
   topology, network = model.topology, model.network
   devices = len(topology.devices)
   elements = _ELEMENTS * devices
-  phases = usage.count_by_phase(algorithm, topology, elements,
-                                rotation=rotation)
+  num_bytes = elements * _ITEMSIZE
+  phases = usage.count_by_phase(algorithm, topology, elements, _ITEMSIZE,
+                                rotation)
   used, time = sum(phases, usage.Usage.nothing(topology)), model.times(phases)
   loads = used.inside_bytes(topology, network.shared_inside)
   inside = ([loads[np.newaxis]] if network.shared_inside
             else [loads[:, :devices], loads[:, devices:]])
-  handling = np.array([network.inside.message_seconds,
-                       network.across.message_seconds]) @ used.messages
+  each = np.array([network.inside.message_seconds,
+                   network.across.message_seconds])
   return Unit(
       time.latency,
-      (_busiest(inside, elements * network.inside.bytes_per_second),
+      (_busiest(inside, num_bytes * network.inside.bytes_per_second),
        _busiest([used.worker_bytes],
-                elements * network.across.bytes_per_second)),
-      Spread.from_loads(handling),
-      (time.inside / elements, time.across / elements), time.overhead)
+                num_bytes * network.across.bytes_per_second)),
+      Spread.from_loads(each @ used.messages),
+      Spread.from_loads(used.coded / (num_bytes
+                                      * network.copied_bytes_per_second)),
+      (time.inside / num_bytes, time.across / num_bytes),
+      sum(float((each @ phase.messages).max()) for phase in phases))
 
 
 def _busiest(groups: list[np.ndarray], scale: float) -> Spread:

@@ -40,6 +40,7 @@ class Usage:
       CONTENTION, if any receives from more than one.
     messages: how many each worker sends or receives, inside (first row) and
       from or to others.
+    coded: bytes that each worker encodes for a wire, or gets by decoding.
     links: how many transfers this was added up from: the work of doing so.
     basis: one of BASES.
   """
@@ -51,6 +52,7 @@ class Usage:
   device_bytes: np.ndarray
   worker_bytes: np.ndarray
   messages: np.ndarray
+  coded: np.ndarray
   links: int = 0
   basis: str = BASES[0]
 
@@ -59,7 +61,7 @@ class Usage:
     w = len(topology.workers)
     return cls(0, np.zeros(2, int), 0, 0,
                np.zeros((2, len(topology.devices) + w)), np.zeros((2, w)),
-               np.zeros((2, w)))
+               np.zeros((2, w)), np.zeros(w))
 
   @property
   def busiest(self) -> tuple[int, int]:
@@ -87,7 +89,8 @@ class Usage:
         self.inside + other.inside, self.across + other.across,
         self.device_bytes + other.device_bytes,
         self.worker_bytes + other.worker_bytes,
-        self.messages + other.messages, self.links + other.links,
+        self.messages + other.messages, self.coded + other.coded,
+        self.links + other.links,
         max(self.basis, other.basis, key=BASES.index))
 
   def scaled(self, steps: int, size: float) -> "Usage":
@@ -97,16 +100,16 @@ class Usage:
         inside=round(self.inside * size), across=round(self.across * size),
         device_bytes=self.device_bytes * size,
         worker_bytes=self.worker_bytes * size,
-        messages=self.messages * steps)
+        messages=self.messages * steps, coded=self.coded * size)
 
   def with_even_loads(self, level: Callable[..., np.ndarray]) -> "Usage":
     """Returns it with all devices loaded alike, all hosts and all workers."""
     hosts = self.worker_bytes.shape[1]
     even = lambda loads: np.broadcast_to(
-        level(loads, axis=1, keepdims=True), loads.shape)
+        level(loads, axis=-1, keepdims=True), loads.shape)
     return dataclasses.replace(
         self, worker_bytes=even(self.worker_bytes),
-        messages=even(self.messages),
+        messages=even(self.messages), coded=even(self.coded),
         device_bytes=np.hstack([even(self.device_bytes[:, :-hosts]),
                                 even(self.device_bytes[:, -hosts:])]))
 
@@ -158,7 +161,8 @@ def _traced(algorithm: registry.Algorithm, length: int, group: base.Group
     rows.setdefault(native.step, []).extend(
         phase.mapped(ranks)
         for phase in registry.engine_traffic(native.elements, own).phases)
-  return [phase for step in range(1, max(r.step for r in results) + 1)
+  return [dataclasses.replace(phase, wire=algorithm.wire)
+          for step in range(1, max(r.step for r in results) + 1)
           for phase in traffic.side_by_side((p,) for p in rows.get(step, ()))
           ], "modelled" if fabric.native_steps else "traced"
 
@@ -180,7 +184,7 @@ def _usage(phase: registry.Phase, topology: topology_lib.Topology,
            itemsize: int, basis: str, weight: float) -> Usage:
   worker_of, workers = _worker_of(topology), len(topology.workers)
   crosses = worker_of[phase.sources] != worker_of[phase.targets]
-  sizes = itemsize * phase.elements
+  sizes = phase.num_bytes(itemsize, crosses)
   across = sizes * crosses
   latencies = np.zeros(2, int)
   latencies[int(across.any())] = phase.steps + phase.hidden
@@ -191,12 +195,17 @@ def _usage(phase: registry.Phase, topology: topology_lib.Topology,
       np.bincount(worker_of[phase.sources], sent * ~crosses, workers),
       sum(np.bincount(worker_of[end], sent * crosses, workers)
           for end in ends)])
+  coded = np.zeros(workers)
+  if phase.wire is not None:
+    passed = itemsize * phase.elements * phase.are_coded(crosses)
+    for end in ends:
+      coded += np.bincount(worker_of[end], passed, workers)
   return Usage(
       phase.steps, latencies, int((sizes - across).sum()), int(across.sum()),
       np.array([np.bincount(end, sizes - across, len(worker_of))
                 for end in ends]),
       np.array([np.bincount(worker_of[end], weight * across, workers)
-                for end in ends]), handled, len(sizes), basis)
+                for end in ends]), handled, coded, len(sizes), basis)
 
 
 @functools.lru_cache(maxsize=16)

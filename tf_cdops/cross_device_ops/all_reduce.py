@@ -10,6 +10,7 @@ from typing import Any
 from absl import logging
 import tensorflow as tf
 
+from tf_cdops import registry
 from tf_cdops.base import device_names
 from tf_cdops.base import errors
 from tf_cdops.base import tf_compat
@@ -43,7 +44,8 @@ class AllReduceCrossDeviceOps(base.CheckedCrossDeviceOps):
   def __init__(self, all_reduce_alg: Any = "nccl", num_packs: int = 1,
                agg_small_grads_max_bytes: int = 0,
                agg_small_grads_max_group: int = 10, *,
-               sparse: str = "gather"):
+               sparse: str = "gather", wire: Any = None,
+               wire_scope: str = "across"):
     """Initializes with an algorithm and a way of packing.
 
     Args:
@@ -70,6 +72,16 @@ class AllReduceCrossDeviceOps(base.CheckedCrossDeviceOps):
         occurs more than once in a batch, only "gather" trains as one device
         does; "dense" trains as one device does with dense gradients. With
         SGD, with momentum or without, all three agree up to rounding.
+      wire: how messages between workers are made smaller: None for not at all,
+        "bfloat16", "float16", or a codec of your own: see
+        `tf_cdops.register_wire_codec`. Sums are made in the tensor's own
+        dtype; a message is encoded where it leaves and decoded where it
+        arrives, and all replicas get the same bits. The spec "auto" then
+        takes algorithms that round each term once and the sum once, or no
+        wire where that is predicted to be quicker. Dtypes that a codec
+        doesn't take, and sparse values that are gathered, travel as they are.
+      wire_scope: "across" for messages between workers, "all" for those
+        between devices of one worker, too.
 
     Raises:
       ValueError: for a wrong spec, a negative number, or an unknown `sparse`.
@@ -87,6 +99,7 @@ class AllReduceCrossDeviceOps(base.CheckedCrossDeviceOps):
     self._one_device = reduction_to_one_device.ReductionToOneDevice()
     self._composed: tuple[executor.Composition, ...] = ()
     self._network: given_links.Given | None = None
+    self._wire = registry.check_wire(wire, wire_scope)
     self._plans = recent_plans.RecentPlans()
     self._warned_of_no_plan = False
 
@@ -117,7 +130,9 @@ class AllReduceCrossDeviceOps(base.CheckedCrossDeviceOps):
         f"{spec!r}", f"num_packs={packing.num_packs}",
         f"agg_small_grads_max_bytes={packing.small_max_bytes}",
         f"agg_small_grads_max_group={packing.small_max_group}",
-        f"sparse={self._sparse!r}"]
+        f"sparse={self._sparse!r}",
+        *([f"wire={self._wire.codec.name!r}",
+           f"wire_scope={self._wire.scope!r}"] if self._wire else [])]
 
   def reduce_implementation(self, reduce_op: Any, per_replica_value: Any,
                             destinations: Any, options: Any) -> Any:
@@ -199,7 +214,8 @@ class AllReduceCrossDeviceOps(base.CheckedCrossDeviceOps):
                for values in batch]
     sizes = tuple(map(inputs.size_of, tensors))
     plan = executor.checked_plan(sizes, topology, self._spec,
-                                 self._packing_for(options), self._network)
+                                 self._packing_for(options), self._network,
+                                 self._wire)
     self._plans.add(plan, sizes, topology)
     if self._spec.plans and len(sizes) > 1 and not plan.is_pinned:
       self._warn_of_no_plan(sizes, topology)

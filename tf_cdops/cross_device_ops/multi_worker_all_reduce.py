@@ -41,7 +41,8 @@ class MultiWorkerAllReduce(all_reduce.AllReduceCrossDeviceOps):
                agg_small_grads_max_group: int = 10, *,
                topology: topology_lib.Topology | None = None,
                sparse: str = "gather", reproducible: bool = False,
-               self_check: bool = False, network: Any = None):
+               self_check: bool = False, network: Any = None,
+               wire: Any = None, wire_scope: str = "across"):
     """Initializes the all-reduce algorithm.
 
     Args:
@@ -75,13 +76,16 @@ class MultiWorkerAllReduce(all_reduce.AllReduceCrossDeviceOps):
         one worker), such as "10gbe", or "@links.json", as `tf_cdops doctor`
         measures them. None for those of the spec's file, or else what such
         devices commonly have.
+      wire: see `AllReduceCrossDeviceOps`.
+      wire_scope: see `AllReduceCrossDeviceOps`.
 
     Raises:
       ValueError: for a wrong spec, device or number.
     """
     super().__init__(planner.parse_all_reduce_spec(all_reduce_spec),
                      num_packs, agg_small_grads_max_bytes,
-                     agg_small_grads_max_group, sparse=sparse)
+                     agg_small_grads_max_group, sparse=sparse, wire=wire,
+                     wire_scope=wire_scope)
     self._worker_devices = _check_worker_devices(worker_devices)
     self._num_gpus = (None if num_gpus_per_worker is None else
                       errors.check_whole_number("num_gpus_per_worker",

@@ -5,6 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tf_cdops import registry
 from tf_cdops.base import errors
 from tf_cdops.base import topology as topology_lib
 from tf_cdops.cost import given as given_links
@@ -18,7 +19,8 @@ from tf_cdops.planning import planner
 def all_reduce(tensors: Sequence[Any], spec: Any = "auto", *,
                reduce_op: Any = tf.distribute.ReduceOp.SUM,
                topology: topology_lib.Topology | None = None,
-               options: Any = None, network: Any = None) -> list[tf.Tensor]:
+               options: Any = None, network: Any = None, wire: Any = None,
+               wire_scope: str = "across") -> list[tf.Tensor]:
   """Sums one tensor per device; returns the sum, one per device.
 
   >>> with tf.device("CPU:0"):
@@ -40,6 +42,8 @@ def all_reduce(tensors: Sequence[Any], spec: Any = "auto", *,
     options: tf.distribute.experimental.CommunicationOptions, for the
       algorithms "collective" and "nccl".
     network: the links, by which "auto" chooses: see `MultiWorkerAllReduce`.
+    wire: how messages between workers are encoded: likewise.
+    wire_scope: "all" for messages between devices of one worker, too.
 
   Returns:
     The result on each device, in the order of `tensors`.
@@ -51,6 +55,7 @@ def all_reduce(tensors: Sequence[Any], spec: Any = "auto", *,
   inputs.check_reduce_op(reduce_op)
   parsed = planner.parse_all_reduce_spec(spec)
   links = given_links.check(network)
+  how = registry.check_wire(wire, wire_scope)
   values = inputs.tensors_to_reduce(tensors)
   if topology is not None:
     _check_topology(topology, len(values))
@@ -64,7 +69,7 @@ def all_reduce(tensors: Sequence[Any], spec: Any = "auto", *,
             else executor.copy_to([name], value)[0]
             for value, name in zip(values, where.devices, strict=True)]
   plan = executor.checked_plan((inputs.size_of(placed),), where, parsed,
-                               network=links)
+                               network=links, wire=how)
   result, = executor.all_reduce(plan, [placed], where, reduce_op,
                                 inputs.engine_options(options))
   return result

@@ -89,11 +89,12 @@ def checked_plan(sizes: tuple[planner.TensorSize, ...],
                  topology: topology_lib.Topology,
                  spec: spec_lib.AllReduceSpec,
                  packing: planner.Packing | None = None,
-                 network: given_links.Given | None = None) -> planner.Plan:
+                 network: given_links.Given | None = None,
+                 wire: registry.Wire | None = None) -> planner.Plan:
   """Plans a batch, and checks that the devices can follow the plan."""
   here = machine()
   nccl = requirements.nccl_can_run(topology, here)
-  plan = planner.plan(sizes, topology, spec, packing, nccl, network)
+  plan = planner.plan(sizes, topology, spec, packing, nccl, network, wire)
   for name in {bucket.algorithm for bucket in plan.buckets}:
     requirements.check(registry.lookup(name), topology, here)
   return plan
@@ -121,7 +122,7 @@ def all_reduce(plan: planner.Plan, batch: Sequence[Sequence[tf.Tensor]],
   fabric = tensorflow_fabric.TensorFlowFabric(options)
   results: list[list[Any]] = [[None] * len(names) for _ in batch]
   for bucket in plan.buckets:
-    algorithm = registry.lookup(bucket.algorithm, bucket.shards)
+    algorithm = plan.algorithm(bucket)
     for compose in composed:
       algorithm = compose(algorithm)
     values = [batch[i] for i in bucket.tensors]

@@ -39,6 +39,7 @@ class Explanation:
       quickest first.
     rules: those of "auto", if it chose.
     packing: what is joined, if anyone said.
+    wire: how messages may be encoded.
   """
 
   spec: spec_lib.AllReduceSpec
@@ -52,6 +53,7 @@ class Explanation:
   others: tuple[parts_lib.SpecCost, ...]
   rules: tuple[auto_rules.Rule, ...]
   packing: planner.Packing | None = None
+  wire: registry.Wire | None = None
 
   @property
   def num_bytes(self) -> int:
@@ -87,6 +89,7 @@ class Explanation:
     return {
         "all_reduce_spec": str(self.spec),
         "pinned": self.plan.is_pinned,
+        "wire": None if self.wire is None else str(self.wire),
         "workers": [len(ranks) for ranks in self.topology.workers],
         "device_types": sorted(self.topology.device_types),
         "network": dataclasses.asdict(self.network),
@@ -104,7 +107,8 @@ class Explanation:
 def explain(spec: Any, topology: topology_lib.Topology,
             sizes: Iterable[Any], *,
             packing: planner.Packing | None = None,
-            network: cost.Network | str | None = None) -> Explanation:
+            network: cost.Network | str | None = None,
+            wire: Any = None, wire_scope: str = "across") -> Explanation:
   """Says what a spec will do with tensors of some sizes on some devices.
 
   >>> topology = tf_cdops.Topology.grid(workers=2, devices_per_worker=4)
@@ -123,6 +127,8 @@ def explain(spec: Any, topology: topology_lib.Topology,
     network: the links, or the name of the one between workers, for "auto" and
       for predicted times; if None, those of the spec's file, or else those
       that are common for such devices.
+    wire: how messages are encoded: see `MultiWorkerAllReduce`.
+    wire_scope: which of them.
 
   Returns:
     An Explanation, to print or to look into.
@@ -138,7 +144,8 @@ def explain(spec: Any, topology: topology_lib.Topology,
   tensors = sizes_lib.parse(sizes)
   model = cost.Model(topology, given_links.resolve(
       given_links.check(network) or parsed.network, topology))
-  costs = parts_lib.PlanCosts(model, tensors, packing)
+  how = registry.check_wire(wire, wire_scope)
+  costs = parts_lib.PlanCosts(model, tensors, packing, how)
   plan = costs.plan(parsed)
   needed = {line.alg for line in parsed} - {spec_lib.AUTO}
   for name in sorted(needed | {b.algorithm for b in plan.buckets}):
@@ -148,10 +155,21 @@ def explain(spec: Any, topology: topology_lib.Topology,
       parsed, topology, model.network, tensors, plan, parts,
       costs.spec_cost(
           f"@{parsed.file}" if plan.is_pinned else str(parsed), plan),
-      cost.lower_bound(topology, sum(part.num_bytes for part in parts),
+      cost.lower_bound(topology, _num_bytes_sent(plan, tensors),
                        model.network),
       _others("" if plan.is_pinned else str(parsed), costs), plan.rules,
-      packing or parsed.packing)
+      packing or parsed.packing, how)
+
+
+def _num_bytes_sent(plan: planner.Plan,
+                    sizes: Sequence[planner.TensorSize]) -> int:
+  """Returns the bytes of all tensors as they travel."""
+  total = 0
+  for one in planner.all_reduces(plan, sizes):
+    wire = one.algorithm.wire
+    total += one.num_bytes if wire is None else int(
+        wire.codec.num_bytes(one.elements, one.itemsize))
+  return total
 
 
 def _others(text: str,

@@ -6,9 +6,12 @@ from collections.abc import Callable, Iterable, Sequence
 
 from tf_cdops import cost
 from tf_cdops import registry
+from tf_cdops.cost import usage
 from tf_cdops.planning import planner
 from tf_cdops.planning import spec as spec_lib
+from tf_cdops.registry import proof
 from tf_cdops.registry import requirements
+from tf_cdops.registry import wiring
 
 # An explanation is of devices that needn't be here, so it takes for granted
 # what only a TensorFlow with these devices could tell.
@@ -35,6 +38,9 @@ class Part:
     across: bytes moved between workers, by all buckets.
     time: predicted, of all buckets.
     basis: one of usage.BASES: how sure the numbers are.
+    wire: how messages are encoded; None for as they are.
+    roundings: how often a term is rounded for that, at most; None if that
+      isn't known.
   """
 
   algorithm: str
@@ -51,6 +57,8 @@ class Part:
   across: int
   time: cost.Time
   basis: str
+  wire: str | None = None
+  roundings: int | None = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,33 +77,37 @@ class PlanCosts:
   """Plans for some tensors and devices, and says what plans cost."""
 
   def __init__(self, model: cost.Model, sizes: Sequence[planner.TensorSize],
-               packing: planner.Packing | None = None):
-    self.model = model
+               packing: planner.Packing | None = None,
+               wire: registry.Wire | None = None):
+    self.model, self.wire = model, wire
     self._sizes, self._packing = sizes, packing
 
   def plan(self, spec: spec_lib.AllReduceSpec) -> planner.Plan:
     return planner.plan(
         self._sizes, self.model.topology, spec, self._packing,
         requirements.nccl_can_run(self.model.topology, MACHINE),
-        self.model.network)
+        self.model.network, self.wire)
 
   def spec_cost(self, spec: str, plan: planner.Plan) -> SpecCost:
     """Returns what a plan costs."""
-    return _named(spec, self._cost(plan.buckets))
+    return _named(spec, self._cost(plan))
 
   def spec_costs(self, names: Iterable[str]) -> list[SpecCost]:
     """Returns what each algorithm costs if all tensors go by it.
 
     The buckets are the same for all of them, and for all pairs.
     """
-    batches = {pair: planner.all_reduces(
-        self.plan(spec_lib.parse("ps/ps" if pair else "ps")).buckets,
-        self._sizes) for pair in (False, True)}
+    plans = {pair: self.plan(spec_lib.parse("ps/ps" if pair else "ps"))
+             for pair in (False, True)}
+    batches = {pair: planner.all_reduces(plan, self._sizes)
+               for pair, plan in plans.items()}
     found = []
     for name in names:
       algorithm = registry.lookup(name, 1)
+      coded = (registry.wired(algorithm, self.wire) if self.wire
+               and wiring.can_be_wired(algorithm, self.wire) else algorithm)
       found.append(_named(name, self.model.cost(
-          [one._replace(algorithm=algorithm)
+          [one._replace(algorithm=coded if one.algorithm.wire else algorithm)
            for one in batches[algorithm.pair is not None]])))
     return found
 
@@ -105,22 +117,38 @@ class PlanCosts:
     alike = collections.defaultdict(list)
     for bucket in plan.buckets:
       alike[bucket.algorithm, bucket.shards, why(bucket),
-            len(bucket.tensors) > 1].append(bucket)
-    return tuple(self._part(reason, buckets)
-                 for (_, _, reason, _), buckets in alike.items())
+            len(bucket.tensors) > 1, bucket.wired].append(bucket)
+    return tuple(self._part(plan, key[2], buckets)
+                 for key, buckets in alike.items())
 
-  def _part(self, why: str, buckets: Sequence[planner.Bucket]) -> Part:
-    total = self._cost(buckets)
+  def _part(self, plan: planner.Plan, why: str,
+            buckets: Sequence[planner.Bucket]) -> Part:
+    total = self._cost(plan, buckets)
     sizes = [bucket.num_bytes or 0 for bucket in buckets]
     return Part(
         buckets[0].algorithm, buckets[0].shards, why,
         len(buckets[0].tensors) > 1, len(buckets),
         tuple(sorted(i for bucket in buckets for i in bucket.tensors)),
         sum(sizes), min(sizes), max(sizes), total.most_steps,
-        total.usage.inside, total.usage.across, total.time, total.usage.basis)
+        total.usage.inside, total.usage.across, total.time, total.usage.basis,
+        str(plan.wire) if buckets[0].wired else None,
+        self._roundings(plan.algorithm(buckets[0])))
 
-  def _cost(self, buckets: Iterable[planner.Bucket]) -> cost.Cost:
-    return self.model.cost(planner.all_reduces(buckets, self._sizes))
+  def _roundings(self, algorithm: registry.Algorithm) -> int | None:
+    """Returns how often terms are rounded for a wire; None if not known."""
+    topology = self.model.topology
+    if algorithm.wire is None:
+      return 0
+    if wiring.is_rounded_least(algorithm):
+      return 2
+    if len(topology.devices) > usage.MOST_TRACED:
+      return None
+    return proof.prove(algorithm, topology,
+                       len(topology.devices) * algorithm.shards).roundings
+
+  def _cost(self, plan: planner.Plan,
+            buckets: Iterable[planner.Bucket] | None = None) -> cost.Cost:
+    return self.model.cost(planner.all_reduces(plan, self._sizes, buckets))
 
 
 def _named(spec: str, total: cost.Cost) -> SpecCost:

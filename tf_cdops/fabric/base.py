@@ -25,6 +25,27 @@ class Value(Protocol):
     """Its number of elements; None if that isn't known yet."""
 
 
+class Codec(Protocol):
+  """Makes messages of values, with fewer bytes, and values of messages."""
+
+  @property
+  def name(self) -> str:
+    """What users call it."""
+
+  @property
+  def is_exact_again(self) -> bool:
+    """Whether what was rounded once can be encoded again without loss."""
+
+  def encode(self, vector: Any) -> Any:
+    """Returns the message for a vector of TensorFlow's."""
+
+  def decode(self, message: Any, like: Any) -> Any:
+    """Returns the vector; it has the dtype and shape of `like`."""
+
+  def num_bytes(self, elements: Any, itemsize: int) -> Any:
+    """Returns the message's bytes, for numbers or arrays of elements."""
+
+
 class Fabric(Protocol):
   """Splits, joins, adds and copies values."""
 
@@ -44,6 +65,18 @@ class Fabric(Protocol):
 
   def copy(self, value: Any, place: str) -> Any:
     """Returns the value on `place`; free if it is there already."""
+
+  def encode(self, value: Any, codec: Codec) -> Any:
+    """Returns the message for a value, where it is; it can be copied."""
+
+  def decode(self, message: Any, codec: Codec, like: Any) -> Any:
+    """Returns the value of a message, where that is.
+
+    Args:
+      message: what `encode` returned, or a copy of it.
+      codec: what it was encoded with.
+      like: the value that it was made of.
+    """
 
   def native_all_reduce(self, engine: str, values: Sequence[Any],
                         group: "Group") -> list[Any]:

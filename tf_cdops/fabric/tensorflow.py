@@ -10,6 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tf_cdops.base import errors
 from tf_cdops.base import tf_compat
 from tf_cdops.fabric import base
 from tf_cdops.fabric import engines
@@ -109,6 +110,22 @@ class TensorFlowFabric:
     return PlacedTensor(copy(value.tensor, place), place,
                         value.length)
 
+  def encode(self, value: PlacedTensor, codec: base.Codec) -> PlacedTensor:
+    if value.length == 0:
+      return value
+    vector = self.emitter.flat(value.tensor, value.place)
+    with tf.device(value.place):
+      return dataclasses.replace(value, tensor=codec.encode(vector))
+
+  def decode(self, message: PlacedTensor, codec: base.Codec,
+             like: PlacedTensor) -> PlacedTensor:
+    if message.length == 0:
+      return message
+    with tf.device(message.place):
+      decoded = codec.decode(message.tensor, like.tensor)
+    _check_decoded(decoded, like.tensor, codec)
+    return dataclasses.replace(message, tensor=decoded)
+
   def native_all_reduce(self, engine: str, values: Sequence[PlacedTensor],
                         group: base.Group) -> list[PlacedTensor]:
     if values[0].length == 0:
@@ -117,6 +134,17 @@ class TensorFlowFabric:
                               group.places, self._options)
     return [dataclasses.replace(value, tensor=total)
             for value, total in zip(values, sums, strict=True)]
+
+
+def _check_decoded(decoded: Any, like: tf.Tensor, codec: base.Codec) -> None:
+  expected = like.shape.num_elements()
+  shape = getattr(decoded, "shape", None)
+  if (getattr(decoded, "dtype", None) != like.dtype or shape is None
+      or not shape.is_compatible_with([expected])):
+    raise errors.AlgorithmError(
+        f"`wire` ({codec.name!r}) must decode to a vector of "
+        f"{'' if expected is None else f'{expected} '}{like.dtype.name}, as "
+        f"was encoded, and gives {decoded!r}; mend the codec's `decode`.")
 
 
 def sum_in_order(tensors: Sequence[tf.Tensor]) -> tf.Tensor:

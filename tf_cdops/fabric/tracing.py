@@ -25,11 +25,15 @@ class Segment(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TracedValue:
-  """A value, where it is, and after how many steps it is there."""
+  """A value, where it is, and after how many steps it is there.
+
+  As a message, it has the codec that made it.
+  """
 
   place: str
   segments: tuple[Segment, ...]
   step: int
+  codec: base.Codec | None = None
 
   @property
   def length(self) -> int:
@@ -44,10 +48,17 @@ class Transfer:
   source: str
   target: str
   segments: tuple[Segment, ...]
+  codec: base.Codec | None = None
 
   @property
   def elements(self) -> int:
     return sum(s.stop - s.start for s in self.segments)
+
+  def num_bytes(self, itemsize: int) -> int:
+    """Returns the bytes on the way, of elements of so many bytes each."""
+    if self.codec is None:
+      return self.elements * itemsize
+    return int(self.codec.num_bytes(self.elements, itemsize))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,6 +105,8 @@ class TracingFabric:
     self._kept: list[TracedValue] = []  # Holds ids in _arrivals valid.
     self._numbers: dict[tuple, int] = {}  # What an expression is -> number.
     self._replicas: list[int] = []  # Number -> its replicas, a bit each.
+    self._roundings: list[int] = []  # Number -> of a term, on its way there.
+    self._rounded: dict[int, base.Codec] = {}  # Number -> by whom it was last.
 
   @property
   def moved(self) -> int:
@@ -114,6 +127,10 @@ class TracingFabric:
   def replicas_of(self, expression: int) -> int:
     """Returns the replicas that an expression sums, a bit each."""
     return self._replicas[expression]
+
+  def roundings_of(self, expression: int) -> int:
+    """Returns how often a term of an expression was rounded, at most."""
+    return self._roundings[expression]
 
   def split(self, value: TracedValue, count: int) -> list[TracedValue]:
     parts, start = [], 0
@@ -153,12 +170,41 @@ class TracingFabric:
     # A tensor goes to a device once, however many ops there use it.
     arrived = self._arrivals.get((id(value), place))
     if arrived is None:
-      arrived = TracedValue(place, value.segments, value.step + 1)
+      arrived = dataclasses.replace(value, place=place, step=value.step + 1)
       self._arrivals[id(value), place] = arrived
       self._kept.append(value)
       self.transfers.append(
-          Transfer(arrived.step, value.place, place, value.segments))
+          Transfer(arrived.step, value.place, place, value.segments,
+                   value.codec))
     return arrived
+
+  def encode(self, value: TracedValue, codec: base.Codec) -> TracedValue:
+    return dataclasses.replace(value, codec=codec, segments=_merged([
+        segment._replace(expression=self._round(segment.expression, codec))
+        for segment in value.segments]))
+
+  def decode(self, message: TracedValue, codec: base.Codec,
+             like: TracedValue) -> TracedValue:
+    del like
+    if message.codec is not codec:
+      raise errors.ProofError(
+          f"a message of {message.codec} is decoded by {codec.name}.")
+    return dataclasses.replace(message, codec=None)
+
+  def _round(self, expression: int, codec: base.Codec) -> int:
+    """Returns the expression that a message of one has.
+
+    To encode what was decoded from a message is exact, if the codec says so.
+    """
+    if self._rounded.get(expression) is codec and codec.is_exact_again:
+      return expression
+    # Each message of its own: another one's blocks may begin elsewhere.
+    form = ("rounded", codec.name, expression) + (
+        () if codec.is_exact_again else (len(self._replicas),))
+    number = self._expression(form, self._replicas[expression],
+                              self._roundings[expression] + 1)
+    self._rounded[number] = codec
+    return number
 
   def native_all_reduce(self, engine: str, values: Sequence[TracedValue],
                         group: base.Group) -> list[TracedValue]:
@@ -183,12 +229,14 @@ class TracingFabric:
             f"elements {where.start} to {where.stop} of replica "
             f"{twice.bit_length() - 1} are added twice.")
       replicas |= self._replicas[number]
-    return self._expression(("sum", *expressions), replicas)
+    return self._expression(("sum", *expressions), replicas,
+                            max(self._roundings[n] for n in expressions))
 
-  def _expression(self, form: tuple, replicas: int) -> int:
+  def _expression(self, form: tuple, replicas: int, roundings: int = 0) -> int:
     number = self._numbers.setdefault(form, len(self._replicas))
     if number == len(self._replicas):
       self._replicas.append(replicas)
+      self._roundings.append(roundings)
     return number
 
 

@@ -19,6 +19,7 @@ from tf_cdops import registry
 from tf_cdops.base import topology as topology_lib
 from tf_cdops.cost import units
 from tf_cdops.planning import packs
+from tf_cdops.registry import wiring
 
 # Ends of the sizes that may be packed together.
 _LIMITS = tuple(1 << power for power in (12, 14, 16, 18, 20, 22, 24))
@@ -26,6 +27,8 @@ _LIMITS = tuple(1 << power for power in (12, 14, 16, 18, 20, 22, 24))
 _INTRA = "nccl", "ps", "xring", "hierarchical_copy"
 _INTER = "ps", "xring", "rechd"
 _SHARDS, _MOST_SHARDS = (4, 8), 16
+# With a wire there is no ring: what one root would do, all workers share.
+_MOST_WIRED_SHARDS = 64
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,6 +71,7 @@ class Rule:
     pack: whether they are joined into packs first.
     why: the reason, for people.
     shards: in how many parts.
+    wired: whether messages are encoded.
   """
 
   where: str
@@ -76,6 +80,7 @@ class Rule:
   pack: bool
   why: str
   shards: int = 1
+  wired: bool = False
 
 
 # The last has no limit.
@@ -93,8 +98,8 @@ ONE_CPU = (
 
 
 def proposals(sizes: Iterable[int | None], topology: topology_lib.Topology,
-              nccl: bool, network: cost.Network,
-              one_rule: bool = False) -> list[Rules]:
+              nccl: bool, network: cost.Network, one_rule: bool = False,
+              wire: registry.Wire | None = None) -> list[Rules]:
   """Returns the rules that may be the best for a batch, the likeliest first.
 
   Args:
@@ -103,12 +108,14 @@ def proposals(sizes: Iterable[int | None], topology: topology_lib.Topology,
     nccl: whether NCCL can run on them.
     network: the links.
     one_rule: whether all tensors are to go the same way, and none is packed.
+    wire: how messages are encoded; then only by algorithms that round each
+      term and the sum once.
   """
   if topology.is_one_cpu or len(topology.devices) == 1:
-    return [ONE_CPU]
+    return [] if wire else [ONE_CPU]
   known = sorted(size for size in sizes if size)
   return _cheapest(tuple(known) or (1 << 20,), topology, nccl, network,
-                   one_rule)
+                   one_rule, wire)
 
 
 def rule_for(num_bytes: int | None, rules: Rules) -> Rule:
@@ -157,10 +164,11 @@ def _is_ps_by_another_name(name: str, topology: topology_lib.Topology) -> bool:
       name == "pscpu" and topology.device_types == {"CPU"})
 
 
-def _shards(name: str, topology: topology_lib.Topology) -> Sequence[int]:
+def _shards(name: str, topology: topology_lib.Topology,
+            wired: bool) -> Sequence[int]:
   """Returns in how many parts an algorithm may be the best."""
   workers = len(topology.workers)
-  if not 1 < workers <= _MOST_SHARDS:
+  if not 1 < workers <= (_MOST_WIRED_SHARDS if wired else _MOST_SHARDS):
     return (1,)
   # What one root would do alone, several share; and a cable isn't idle.
   rooted = registry.lookup(name.split("/")[-1]).reduce is not None
@@ -169,22 +177,29 @@ def _shards(name: str, topology: topology_lib.Topology) -> Sequence[int]:
 
 @functools.lru_cache(maxsize=64)
 def _units(topology: topology_lib.Topology, nccl: bool, network: cost.Network,
+           wire: registry.Wire | None,
            registered: tuple[registry.Algorithm, ...]
            ) -> dict[tuple[str, int], units.Unit]:
   """Returns what each candidate costs, by its name and shards."""
   del registered  # With others, it is to be looked at anew.
   model = cost.Model(topology, network)
-  found = {name: units.of_algorithm(model, registry.lookup(name))
-           for name in candidates(topology, nccl)}
+  found = {}
+  for name in candidates(topology, nccl):
+    algorithm = registry.lookup(name)
+    if wire is None:
+      found[name] = units.of_algorithm(model, algorithm)
+    elif wiring.is_rounded_least(algorithm):
+      found[name] = units.of_algorithm(model, registry.wired(algorithm, wire))
   return {(name, shards): unit for name, unit in found.items()
-          for shards in _shards(name, topology)}
+          for shards in _shards(name, topology, wire is not None)}
 
 
 def _cheapest(sizes: tuple[int, ...], topology: topology_lib.Topology,
-              nccl: bool, network: cost.Network,
-              one_rule: bool) -> list[Rules]:
+              nccl: bool, network: cost.Network, one_rule: bool,
+              wire: registry.Wire | None) -> list[Rules]:
   """Tries each limit of packing, with the best algorithms below and above."""
-  found = _units(topology, nccl, network, registry.all_reduce_algorithms())
+  found = _units(topology, nccl, network, wire,
+                 registry.all_reduce_algorithms())
   search = next(one for one in _SEARCHES if len(sizes) <= one.most)
   model = cost.Model(topology, network)
   plans, divided = [], -1
@@ -217,7 +232,8 @@ def _cheapest(sizes: tuple[int, ...], topology: topology_lib.Topology,
   unpacked = [plan for plan in plans if plan[1] == 0]
   likely += [plan for plan in unpacked[:search.unpacked]
              if plan[0] <= _HOPELESS_UNPACKED * plans[0][0]]
-  return [_rules(where, limit if limit < sizes[-1] else None, packed, plain)
+  return [_rules(where, limit if limit < sizes[-1] else None, packed, plain,
+                 wire is not None)
           for _, limit, packed, plain in dict.fromkeys(likely)]
 
 
@@ -237,9 +253,9 @@ def _seconds(found: Sequence[Any]) -> float:
 
 
 def _rules(where: str, limit: int | None, packed: tuple[str, int],
-           plain: tuple[str, int]) -> Rules:
+           plain: tuple[str, int], wired: bool) -> Rules:
   why = "the least predicted time on these links"
   joined = Rule(where, limit, packed[0], True,
-                f"{why}; together they take fewer messages", packed[1])
-  alone = Rule(where, None, plain[0], False, why, plain[1])
+                f"{why}; together they take fewer messages", packed[1], wired)
+  alone = Rule(where, None, plain[0], False, why, plain[1], wired)
   return (joined,) if limit is None else (joined, alone) if limit else (alone,)

@@ -48,6 +48,7 @@ class Bucket:
     rotation: the number of the first shard, by which roles rotate: chosen so
       that each device has about as many bytes to do.
     num_bytes: their size together, None if it isn't known.
+    wired: whether messages are encoded, by the plan's wire.
   """
 
   tensors: tuple[int, ...]
@@ -55,6 +56,7 @@ class Bucket:
   shards: int
   rotation: int
   num_bytes: int | None
+  wired: bool = False
 
 
 def bytes_together(known: Iterable[int | None]) -> int | None:

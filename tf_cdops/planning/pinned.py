@@ -62,7 +62,9 @@ class PinnedPlan:
         "tensors": [list(tensor) for tensor in self.batch.tensors],
         "buckets": [{"tensors": list(bucket.tensors),
                      "algorithm": bucket.algorithm, "shards": bucket.shards,
-                     "rotation": bucket.rotation} for bucket in self.buckets],
+                     "rotation": bucket.rotation}
+                    | ({"wired": True} if bucket.wired else {})
+                    for bucket in self.buckets],
     }
 
 
@@ -145,8 +147,11 @@ def _bucket(content: Any, batch: Batch, where: str) -> buckets_lib.Bucket:
   if num_bytes is None and (len(tensors) > 1 or shards > 1):
     _refuse(f"{where} must have one tensor and one shard: it has a tensor "
             "whose size isn't known")
+  wired = content.get("wired", False)
+  if not isinstance(wired, bool):
+    _refuse(f"{where}: its 'wired' ({wired!r}) must be true or false")
   return buckets_lib.Bucket(tuple(tensors), algorithm, shards, rotation,
-                            num_bytes)
+                            num_bytes, wired)
 
 
 def _check_each_once(buckets: Sequence[buckets_lib.Bucket], count: int,

@@ -4,6 +4,7 @@ import bisect
 import collections
 import dataclasses
 import heapq
+import itertools
 import math
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -39,11 +40,21 @@ class Plan:
     buckets: what travels together.
     rules: those of "auto", if it chose.
     is_pinned: whether it is one of the spec's file.
+    wire: how messages of those buckets are encoded that are wired.
   """
 
   buckets: tuple[Bucket, ...]
   rules: tuple[auto_rules.Rule, ...] = ()
   is_pinned: bool = False
+  wire: registry.Wire | None = None
+
+  def algorithm(self, bucket: Bucket) -> registry.Algorithm:
+    """Returns what sums a bucket, with its shards and its wire."""
+    algorithm = registry.lookup(bucket.algorithm, bucket.shards)
+    if not bucket.wired:
+      return algorithm
+    assert self.wire is not None
+    return registry.wired(algorithm, self.wire)
 
   def __str__(self) -> str:
     return "\n".join(
@@ -59,6 +70,7 @@ class Choice:
   algorithm: str
   shards: int = 1
   pack: bool = False
+  wired: bool = False
 
   def __str__(self) -> str:
     shards = f"#{self.shards}" if self.shards > 1 else ""
@@ -96,8 +108,8 @@ def parse_all_reduce_spec(
 
 def plan(sizes: Sequence[TensorSize], topology: topology_lib.Topology,
          spec: spec_lib.AllReduceSpec, packing: Packing | None = None,
-         nccl: bool = False, network: given_links.Given | None = None
-         ) -> Plan:
+         nccl: bool = False, network: given_links.Given | None = None,
+         wire: registry.Wire | None = None) -> Plan:
   """Plans a batch.
 
   Each tensor's own size chooses its algorithm; then tensors of one dtype and
@@ -114,33 +126,40 @@ def plan(sizes: Sequence[TensorSize], topology: topology_lib.Topology,
     network: the links, or the one between workers, by which "auto" chooses;
       if None, those of the spec's file, or else those that are common for such
       devices.
+    wire: how messages may be encoded. Of a spec's algorithms they are, for
+      dtypes that it takes; "auto" chooses whether, and then by an algorithm
+      that rounds no more than it must.
 
   Returns:
     A plan with every tensor in exactly one bucket.
   """
   pinned_plan = spec.pinned_plan(sizes, topology)
   if pinned_plan is not None:
-    return Plan(pinned_plan.buckets, is_pinned=True)
+    return _pinned(pinned_plan.buckets, wire, spec)
   packing = packing or spec.packing or Packing()
+  if wire is not None and not _sends(topology, wire):
+    wire = None
   if not spec.is_auto:
     return Plan(_buckets(sizes, topology, packing, [
-        (line.limit, Choice(line.alg, line.shards)) for line in spec]))
+        (line.limit, Choice(line.alg, line.shards, wired=wire is not None))
+        for line in spec], wire), wire=wire)
   links = given_links.resolve(network or spec.network, topology)
   loads = [size.num_bytes for size in sizes]
   if packing.wanted:  # What is packed together goes by one algorithm.
     loads = [bucket.num_bytes for bucket in _buckets(
         sizes, topology, packing, [(None, Choice("ps"))])]
   plans = []
-  for rules in auto_rules.proposals(loads, topology, nccl, links,
-                                    one_rule=packing.wanted):
+  for rules in itertools.chain.from_iterable(
+      auto_rules.proposals(loads, topology, nccl, links, packing.wanted, how)
+      for how in dict.fromkeys((None, wire))):
     plans.append(Plan(_buckets(sizes, topology, packing, [
-        (rule.limit, Choice(rule.algorithm, rule.shards, rule.pack))
-        for rule in rules]), rules))
+        (rule.limit, Choice(rule.algorithm, rule.shards, rule.pack, rule.wired))
+        for rule in rules], wire), rules, wire=wire))
   if len(plans) == 1:
     return plans[0]
   model = cost.Model(topology, links, _WORK)
   return min(plans, key=lambda plan: model.cost(
-      all_reduces(plan.buckets, sizes)).time.total)
+      all_reduces(plan, sizes)).time.total)
 
 
 def to_pin(plan: Plan, sizes: Sequence[TensorSize],
@@ -149,22 +168,23 @@ def to_pin(plan: Plan, sizes: Sequence[TensorSize],
   return pinned.PinnedPlan(pinned.Batch.of(sizes, topology), plan.buckets)
 
 
-def all_reduces(buckets: Iterable[Bucket],
-                sizes: Sequence[TensorSize]) -> list[cost.AllReduce]:
-  """Returns buckets as the cost model takes them."""
+def all_reduces(plan: Plan, sizes: Sequence[TensorSize],
+                buckets: Iterable[Bucket] | None = None
+                ) -> list[cost.AllReduce]:
+  """Returns a plan's buckets, or some of them, as the cost model takes them."""
   found = []
-  for bucket in buckets:
+  for bucket in plan.buckets if buckets is None else buckets:
     itemsize = ITEMSIZES[sizes[bucket.tensors[0]].dtype]
     found.append(cost.AllReduce(
-        registry.lookup(bucket.algorithm, bucket.shards),
+        plan.algorithm(bucket),
         (bucket.num_bytes or 0) // itemsize, itemsize, bucket.rotation,
         len(bucket.tensors) > 1))
   return found
 
 
 def _buckets(sizes: Sequence[TensorSize], topology: topology_lib.Topology,
-             packing: Packing, lines: Sequence[tuple[int | None, Choice]]
-             ) -> tuple[Bucket, ...]:
+             packing: Packing, lines: Sequence[tuple[int | None, Choice]],
+             wire: registry.Wire | None = None) -> tuple[Bucket, ...]:
   """Divides tensors among lines: each has a limit in bytes, but the last."""
   limits = [limit or 0 for limit, _ in lines[:-1]]
   choices = [choice for _, choice in lines]
@@ -199,9 +219,26 @@ def _buckets(sizes: Sequence[TensorSize], topology: topology_lib.Topology,
     shards = 1 if total is None else choice.shards
     rotation = balancers[counts[choice]].next(
         shards, largest if total is None else total)
-    buckets.append(
-        Bucket(tuple(pack), choice.algorithm, shards, rotation, total))
+    buckets.append(Bucket(
+        tuple(pack), choice.algorithm, shards, rotation, total,
+        choice.wired and wire is not None
+        and sizes[pack[0]].dtype in wire.codec.dtypes))
   return tuple(buckets)
+
+
+def _sends(topology: topology_lib.Topology, wire: registry.Wire) -> bool:
+  """Whether there is anything to encode."""
+  return len(topology.devices if wire.scope == "all"
+             else topology.workers) > 1
+
+
+def _pinned(buckets: tuple[Bucket, ...], wire: registry.Wire | None,
+            spec: spec_lib.AllReduceSpec) -> Plan:
+  if wire is None and any(bucket.wired for bucket in buckets):
+    raise errors.SpecError(
+        f"`all_reduce_spec` ('@{spec.file}') pins a plan whose messages are "
+        "encoded; give the same `wire` as when it was saved.")
+  return Plan(buckets, is_pinned=True, wire=wire)
 
 
 def _num_rotations(topology: topology_lib.Topology, pair: bool) -> int:

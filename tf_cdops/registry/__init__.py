@@ -12,18 +12,30 @@ from tf_cdops.registry.traffic import Phase
 from tf_cdops.registry.traffic import Traffic
 from tf_cdops.registry.traffic import engine_traffic
 from tf_cdops.registry.traffic import phase
+from tf_cdops.registry.wire import Wire
+from tf_cdops.registry.wire import WireCodec
+from tf_cdops.registry.wire import check_wire
+from tf_cdops.registry.wire import register_wire_codec
+from tf_cdops.registry.wire import wire_codecs
+from tf_cdops.registry.wiring import wired
 
 __all__ = [
     "Algorithm",
     "AllReduce",
     "Phase",
     "Traffic",
+    "Wire",
+    "WireCodec",
     "all_reduce_algorithms",
+    "check_wire",
     "engine_traffic",
     "in_order",
     "lookup",
     "pair",
     "phase",
     "register_all_reduce",
+    "register_wire_codec",
     "sharded",
+    "wire_codecs",
+    "wired",
 ]

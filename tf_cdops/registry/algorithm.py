@@ -7,6 +7,7 @@ from typing import Any
 from tf_cdops.base import errors
 from tf_cdops.fabric import base
 from tf_cdops.registry import traffic as traffic_lib
+from tf_cdops.registry import wire as wire_lib
 
 AllReduce = Callable[[Any, Sequence[Any], base.Group], list[Any]]
 
@@ -36,6 +37,7 @@ class Algorithm:
       model.
     pair: for "intra/inter", the two algorithms.
     shards: in how many parts it sums, side by side.
+    wire: how its messages are encoded; None for not at all.
   """
 
   name: str
@@ -54,6 +56,7 @@ class Algorithm:
   modelled: bool = False
   pair: "tuple[Algorithm, Algorithm] | None" = None
   shards: int = 1
+  wire: wire_lib.Wire | None = None
 
   def __post_init__(self) -> None:
     for first, second in (("reduce_scatter", "all_gather"),

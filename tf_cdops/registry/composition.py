@@ -85,5 +85,7 @@ class _InOrder:
   def __getattr__(self, verb: str) -> Any:
     return getattr(self._fabric, verb)
 
-  def add(self, values: Sequence[Any], place: str) -> Any:
+  def add(self, values: Sequence[Any], place: str, *,
+          in_order: bool = True) -> Any:
+    del in_order  # As the name says.
     return self._fabric.add(values, place, in_order=True)

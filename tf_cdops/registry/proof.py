@@ -20,6 +20,8 @@ class Trace:
   transfers: tuple[tracing.Transfer, ...]
   additions: tuple[tracing.Addition, ...]
   native_steps: tuple[tracing.NativeStep, ...]
+  # How often a term was rounded on its way into the result, at most.
+  roundings: int = 0
   # For each expression in a segment the replicas that it sums, a bit each.
   replicas: tuple[int, ...] = dataclasses.field(
       default=(), compare=False, repr=False)
@@ -78,7 +80,10 @@ def prove(algorithm: registry.Algorithm, topology: topology_lib.Topology,
           f"{places[0]}, so their bits may differ.")
   return Trace(length, max(result.step for result in results),
                fabric.moved, tuple(fabric.transfers), tuple(fabric.additions),
-               tuple(fabric.native_steps), fabric.replicas)
+               tuple(fabric.native_steps), max(
+                   (fabric.roundings_of(segment.expression)
+                    for result in results for segment in result.segments),
+                   default=0), fabric.replicas)
 
 
 def _check_complete(fabric: tracing.TracingFabric, result: tracing.TracedValue,

@@ -7,17 +7,15 @@ that calls `register_all_reduce` when it is imported.
 
 import functools
 import importlib
-import importlib.metadata
 import re
 from collections.abc import Callable, Iterable
 from typing import Any
-
-from absl import logging
 
 from tf_cdops.base import errors
 from tf_cdops.registry import algorithm as algorithm_lib
 from tf_cdops.registry import composition
 from tf_cdops.registry import pairs
+from tf_cdops.registry import plugins
 
 Algorithm = algorithm_lib.Algorithm
 AllReduce = algorithm_lib.AllReduce
@@ -117,11 +115,4 @@ def _registered(name: str) -> Algorithm:
 @functools.cache  # Once per process: a broken plugin is reported once.
 def _load() -> None:
   importlib.import_module(_OURS)
-  for entry_point in importlib.metadata.entry_points(group=ENTRY_POINTS):
-    try:
-      entry_point.load()
-    except Exception as error:  # A plugin may raise anything.
-      logging.warning(
-          "The all-reduce algorithms of %r (%s) can't be loaded and are left "
-          "out: %s: %s", entry_point.name, entry_point.value,
-          type(error).__name__, error)
+  plugins.load(ENTRY_POINTS, "all-reduce algorithms")

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from tf_cdops.fabric import base
+from tf_cdops.registry import wire as wire_lib
 
 
 def _none() -> np.ndarray:
@@ -28,6 +29,7 @@ class Phase:
     targets: the rank that each sends to.
     elements: the payload of each link in all these steps.
     hidden: further steps, which an engine takes out of sight.
+    wire: how its messages are encoded; None for not at all.
   """
 
   steps: int
@@ -35,6 +37,30 @@ class Phase:
   targets: np.ndarray
   elements: np.ndarray
   hidden: int = 0
+  wire: wire_lib.Wire | None = None
+
+  def num_bytes(self, itemsize: int, crosses: np.ndarray) -> np.ndarray:
+    """Returns the bytes that each link carries.
+
+    Args:
+      itemsize: the bytes of an element.
+      crosses: which links are between workers.
+    """
+    plain = itemsize * self.elements
+    if self.wire is None:
+      return plain
+    # As many messages as steps, that differ by at most one element.
+    short, longer = np.divmod(self.elements, self.steps)
+    coded = self.wire.codec.num_bytes
+    return np.where(
+        self.are_coded(crosses),
+        longer * coded(short + 1, itemsize)
+        + (self.steps - longer) * np.where(short > 0, coded(short, itemsize),
+                                           0), plain)
+
+  def are_coded(self, crosses: np.ndarray) -> np.ndarray:
+    """Returns of which links a wire encodes the messages."""
+    return crosses | (self.wire is not None and self.wire.scope == "all")
 
   def back(self) -> "Phase":
     """Returns the same transfers in the other direction."""

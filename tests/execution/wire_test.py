@@ -1,0 +1,235 @@
+"""Tests of wires on TensorFlow: sums, errors, bits, and bytes in graphs."""
+
+from absl.testing import absltest
+from absl.testing import parameterized
+from tests import test_util
+from tests import virtual_devices
+
+import numpy as np
+import tensorflow as tf
+
+import tf_cdops
+from tf_cdops import registry
+from tf_cdops.registry import proof
+
+_UNITS = {"bfloat16": 2.0**-8, "float16": 2.0**-11}
+
+
+def virtual_workers(workers, devices):
+  names = virtual_devices.names(workers * devices)
+  return tf_cdops.Topology.from_devices(names, [
+      names[w * devices:(w + 1) * devices] for w in range(workers)])
+
+
+def all_reduce(values, spec, topology, **how):
+  """Returns the sum on every device, as arrays."""
+  tensors = list(virtual_devices.per_replica(values).values)
+  step = tf.function(lambda *parts: tf_cdops.all_reduce(
+      placed(parts, topology), spec, topology=topology, **how),
+                     autograph=False)
+  return [result.numpy() for result in step(*tensors)]
+
+
+def placed(parts, topology):
+  found = []
+  for part, name in zip(parts, topology.devices, strict=True):
+    with tf.device(name):
+      found.append(tf.identity(part))
+  return found
+
+
+class SumsTest(parameterized.TestCase):
+
+  @parameterized.product(
+      wire=("bfloat16", "float16"),
+      case=(("auto", 4, 1), ("ps#3", 3, 1), ("xring", 4, 1), ("rechd", 5, 1),
+            ("ps/ps", 3, 2), ("xring/xring", 2, 3), ("ps/rechd", 4, 2),
+            ("hierarchical_copy", 2, 4)),
+      length=(1, 7, 1000))
+  def test_exact_numbers_stay_exact(self, wire, case, length):
+    """Small whole numbers, and their sums, fit into 8 bits."""
+    spec, workers, devices = case
+    count = workers * devices
+    values = [((np.arange(length) + i) % 5).astype("float32")
+              for i in range(count)]
+    for result in all_reduce(values, spec, virtual_workers(workers, devices),
+                             wire=wire):
+      np.testing.assert_array_equal(result, sum(values))
+
+  @parameterized.product(wire=tuple(_UNITS), dtype=("float32", "float64"))
+  def test_errors_are_within_the_bound(self, wire, dtype):
+    """Over 2,000 numbers for each of some specs, of very different sizes."""
+    rng = np.random.default_rng(3)
+    for spec, roundings in (("ps#4", 2), ("auto", 2), ("xring", 4)):
+      values = [(rng.normal(size=2000)
+                 * 10.0**rng.integers(-3, 4, 2000)).astype(dtype)
+                for _ in range(4)]
+      results = all_reduce(values, spec, virtual_workers(4, 1), wire=wire,
+                           network="1gbe")
+      exact = sum(value.astype("float64") for value in values)
+      magnitudes = sum(abs(value.astype("float64")) for value in values)
+      # What float32 rounds, and float16 below its least normal number.
+      slack = 1e-6 * magnitudes + (5 * 2.0**-25 if wire == "float16" else 0)
+      bound = ((1 + _UNITS[wire])**roundings - 1) * magnitudes + slack
+      errors = abs(results[0].astype("float64") - exact)
+      self.assertTrue((errors <= bound).all(), (errors / bound).max())
+      self.assertGreater(errors.max(), 0)
+      for result in results:
+        self.assertEqual(result.tobytes(), results[0].tobytes())
+
+  @parameterized.parameters("bfloat16", "float16")
+  def test_what_is_not_finite_spoils_nothing_else(self, wire):
+    values = [np.ones(8, "float32") for _ in range(4)]
+    values[1][2], values[2][3], values[3][4] = np.inf, np.nan, -np.inf
+    results = all_reduce(values, "ps", virtual_workers(4, 1), wire=wire)
+    expected = np.full(8, 4, "float32")
+    expected[2:5] = np.inf, np.nan, -np.inf
+    for result in results:
+      np.testing.assert_array_equal(result, expected)
+
+  def test_float16_saturates(self):
+    values = [np.array([6e4, 1e30, -1e30, 1], "float32")] * 2
+    for result in all_reduce(values, "ps", virtual_workers(2, 1),
+                             wire="float16"):
+      # The sum is made of 65504 and of the root's own, and saturates again.
+      np.testing.assert_array_equal(result, [65504, 65504, -65504, 2])
+
+  @parameterized.parameters("int64", "complex64", "float16")
+  def test_other_dtypes_travel_as_they_are(self, dtype):
+    values = [np.array([1, 1000, 2047], dtype)] * 2
+    for result in all_reduce(values, "ps", virtual_workers(2, 1),
+                             wire="bfloat16"):
+      np.testing.assert_array_equal(result, values[0] * 2)
+
+  @parameterized.product(mode=test_util.MODES, mean=(False, True))
+  def test_classes(self, mode, mean):
+    ops = tf_cdops.MultiWorkerAllReduce(
+        all_reduce_spec="ps", topology=virtual_workers(2, 2), num_packs=1,
+        wire="bfloat16")
+    op = test_util.MEAN if mean else test_util.SUM
+    def emit():
+      values = [virtual_devices.per_replica([
+          tf.constant([1.0 + i, 257.0]) for i in range(4)]),
+                virtual_devices.per_replica([tf.ones([2, 2])] * 4)]
+      return ops.batch_reduce(op, [(value, value) for value in values])
+    first, second = test_util.run(mode, emit)
+    # 257 has nine bits. A worker's two are summed as they are: 514 has nine,
+    # too, so the other worker's is 512 or 516, and so is the sum.
+    scale = 4 if mean else 1
+    for result in first.arrays:
+      self.assertEqual(result, first.arrays[0])
+      self.assertEqual(result[0], 10 / scale)
+      self.assertIn(result[1], (1024 / scale, 1032 / scale))
+    for result in second.arrays:
+      self.assertEqual(np.array(result).tolist(), [[4 / scale] * 2] * 2)
+
+  def test_unknown_shapes(self):
+    topology = virtual_workers(2, 1)
+    @tf.function(input_signature=[tf.TensorSpec([None])] * 2, autograph=False)
+    def step(a, b):
+      return tf_cdops.all_reduce(placed([a, b], topology), "xring",
+                                 topology=topology, wire="bfloat16")
+    for result in step(tf.ones([5]), tf.ones([5])):
+      self.assertEqual(result.numpy().tolist(), [2.0] * 5)
+
+  def test_one_device(self):
+    result, = tf_cdops.all_reduce(
+        list(virtual_devices.per_replica([tf.constant([257.0])]).values), "ps",
+        wire="bfloat16")
+    self.assertEqual(result.numpy().tolist(), [257.0])
+
+  def test_reproducible(self):
+    """Terms are summed in the order of replicas, each rounded once."""
+    rng = np.random.default_rng(1)
+    values = [rng.normal(size=100).astype("float32") for _ in range(4)]
+    ops = tf_cdops.MultiWorkerAllReduce(
+        all_reduce_spec="ps", topology=virtual_workers(4, 1),
+        reproducible=True, wire="bfloat16")
+    value = virtual_devices.per_replica(values)
+    result = ops.reduce(test_util.SUM, value, value)
+    for one in result.values:
+      self.assertEqual(one.numpy().tobytes(),
+                       result.values[0].numpy().tobytes())
+
+
+class MistakesTest(absltest.TestCase):
+
+  def test_a_decode_of_another_shape(self):
+    for decode in (lambda message, like: message[:1],
+                   lambda message, like: tf.cast(message, tf.int32),
+                   lambda message, like: 5):
+      codec = registry.WireCodec(
+          "short", "", lambda vector: vector, decode,
+          lambda elements, itemsize: elements * itemsize,
+          frozenset(["float32"]), 0.0)
+      with self.assertRaisesRegex(
+          ValueError, r"`wire` \('short'\) must decode to a vector of 3 "
+          "float32, as was encoded, and gives .*; mend the codec's `decode`"):
+        tf_cdops.all_reduce(
+            list(virtual_devices.per_replica([tf.ones([3])] * 2).values), "ps",
+            topology=virtual_workers(2, 1), wire=codec)
+
+  def test_wrong_arguments(self):
+    for wrong in (
+        lambda: tf_cdops.MultiWorkerAllReduce(wire="zip"),
+        lambda: tf_cdops.AllReduceCrossDeviceOps("ps", wire="zip"),
+        lambda: tf_cdops.all_reduce([tf.ones([2])], wire="zip"),
+        lambda: tf_cdops.explain("ps", virtual_workers(2, 1), [8],
+                                 wire="zip")):
+      with self.assertRaisesRegex(ValueError, r"`wire` \('zip'\) must be None"):
+        wrong()
+
+  def test_settings_are_shown(self):
+    ops = tf_cdops.AllReduceCrossDeviceOps("ps", wire="float16",
+                                           wire_scope="all")
+    self.assertIn("wire='float16', wire_scope='all'", repr(ops))
+
+
+class BytesTest(parameterized.TestCase):
+
+  @parameterized.parameters("ps", "ps#3", "xring", "rechd", "ps/ps",
+                            "xring/xring", "hierarchical_copy/ps")
+  def test_in_the_graph_as_in_the_trace_and_in_explain(self, spec):
+    topology = virtual_workers(3, 2)
+    length, wire = 1000, registry.check_wire("bfloat16")
+    sources = []
+
+    def step(*values):
+      sources.extend(placed(values, topology))
+      return tf_cdops.all_reduce(sources, spec, topology=topology,
+                                 wire="bfloat16")
+
+    graph = tf.function(step, autograph=False).get_concrete_function(
+        *[tf.TensorSpec([length])] * 6).graph
+    line, = tf_cdops.parse_all_reduce_spec(spec)
+    trace = proof.prove(registry.wired(registry.lookup(*line[:2]), wire),
+                        topology, length)
+    worker = {name: w for w, ranks in enumerate(topology.workers)
+              for name in [topology.devices[rank] for rank in ranks]}
+    traced = sum(t.num_bytes(4) for t in trace.transfers
+                 if worker[t.source] != worker[t.target])
+    self.assertEqual(_bytes_across(graph, sources, worker), traced)
+    self.assertEqual(tf_cdops.explain(
+        spec, topology, [((length,), "float32")],
+        wire="bfloat16").total.across, traced)
+
+
+def _bytes_across(graph, sources, worker):
+  """Counts what edges between workers carry, to each device once."""
+  place = {tensor.name: tensor.device for tensor in sources}
+  crossing = {}
+  for op in graph.get_operations():  # An op comes after its inputs.
+    inputs = [tensor for tensor in op.inputs if tensor.name in place]
+    device = (place[inputs[0].name] if inputs and op.type == "EnsureShape"
+              else op.device)
+    if inputs:
+      place.update((tensor.name, device) for tensor in op.outputs)
+    crossing.update({(tensor.name, device): tensor for tensor in inputs
+                     if device and worker[place[tensor.name]] != worker[device]
+                     })
+  return sum(tensor.shape.num_elements() * tensor.dtype.size
+             for tensor in crossing.values())
+
+
+if __name__ == "__main__":
+  absltest.main()
