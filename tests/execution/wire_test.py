@@ -1,5 +1,7 @@
 """Tests of wires on TensorFlow: sums, errors, bits, and bytes in graphs."""
 
+import copy
+
 from absl.testing import absltest
 from absl.testing import parameterized
 from tests import test_util
@@ -12,7 +14,7 @@ import tf_cdops
 from tf_cdops import registry
 from tf_cdops.registry import proof
 
-_UNITS = {"bfloat16": 2.0**-8, "float16": 2.0**-11}
+_UNITS = {"bfloat16": 2.0**-8, "float16": 2.0**-11, "int8": 1 / 252}
 
 
 def virtual_workers(workers, devices):
@@ -56,7 +58,8 @@ class SumsTest(parameterized.TestCase):
                              wire=wire):
       np.testing.assert_array_equal(result, sum(values))
 
-  @parameterized.product(wire=tuple(_UNITS), dtype=("float32", "float64"))
+  @parameterized.product(wire=("bfloat16", "float16"),
+                         dtype=("float32", "float64"))
   def test_errors_are_within_the_bound(self, wire, dtype):
     """Over 2,000 numbers for each of some specs, of very different sizes."""
     rng = np.random.default_rng(3)
@@ -77,7 +80,23 @@ class SumsTest(parameterized.TestCase):
       for result in results:
         self.assertEqual(result.tobytes(), results[0].tobytes())
 
-  @parameterized.parameters("bfloat16", "float16")
+  def test_errors_of_int8_are_within_the_bound(self):
+    """Which is one of blocks: of the largest in each 1,024."""
+    rng = np.random.default_rng(4)
+    values = [(rng.normal(size=4096)
+               * 10.0**rng.integers(-3, 4, 4096)).astype("float32")
+              for _ in range(4)]
+    results = all_reduce(values, "ps", virtual_workers(4, 1), wire="int8")
+    exact = sum(value.astype("float64") for value in values)
+    largest = sum(abs(value).reshape(4, 1024).max(axis=1).astype("float64")
+                  for value in values)
+    bound = ((1 + _UNITS["int8"])**2 - 1 + 1e-6) * largest
+    errors = abs(results[0] - exact).reshape(4, 1024)
+    self.assertTrue((errors <= bound[:, np.newaxis]).all())
+    for result in results:
+      self.assertEqual(result.tobytes(), results[0].tobytes())
+
+  @parameterized.parameters("bfloat16", "float16", "int8")
   def test_what_is_not_finite_spoils_nothing_else(self, wire):
     values = [np.ones(8, "float32") for _ in range(4)]
     values[1][2], values[2][3], values[3][4] = np.inf, np.nan, -np.inf
@@ -85,7 +104,7 @@ class SumsTest(parameterized.TestCase):
     expected = np.full(8, 4, "float32")
     expected[2:5] = np.inf, np.nan, -np.inf
     for result in results:
-      np.testing.assert_array_equal(result, expected)
+      np.testing.assert_allclose(result, expected, rtol=1e-6)
 
   def test_float16_saturates(self):
     values = [np.array([6e4, 1e30, -1e30, 1], "float32")] * 2
@@ -123,14 +142,25 @@ class SumsTest(parameterized.TestCase):
     for result in second.arrays:
       self.assertEqual(np.array(result).tolist(), [[4 / scale] * 2] * 2)
 
-  def test_unknown_shapes(self):
+  @parameterized.product(wire=tuple(_UNITS), spec=("ps", "xring"),
+                         shape=([None], [None, 3], None))
+  def test_unknown_shapes(self, wire, spec, shape):
     topology = virtual_workers(2, 1)
-    @tf.function(input_signature=[tf.TensorSpec([None])] * 2, autograph=False)
+    @tf.function(input_signature=[tf.TensorSpec(shape)] * 2, autograph=False)
     def step(a, b):
-      return tf_cdops.all_reduce(placed([a, b], topology), "xring",
-                                 topology=topology, wire="bfloat16")
-    for result in step(tf.ones([5]), tf.ones([5])):
-      self.assertEqual(result.numpy().tolist(), [2.0] * 5)
+      return tf_cdops.all_reduce(placed([a, b], topology), spec,
+                                 topology=topology, wire=wire)
+    value = tf.ones([5, 3] if shape != [None] else [5])
+    for result in step(value, value):
+      np.testing.assert_allclose(result, 2 * value, rtol=1e-6)
+
+  @parameterized.product(wire=tuple(_UNITS), shape=([], [2, 3], [0, 4]),
+                         spec=("ps", "ps/ps", "xring"))
+  def test_shapes(self, wire, shape, spec):
+    values = [np.full(shape, i, "float32") for i in range(4)]
+    topology = virtual_workers(*((2, 2) if "/" in spec else (4, 1)))
+    for result in all_reduce(values, spec, topology, wire=wire):
+      np.testing.assert_allclose(result, np.full(shape, 6), rtol=0.01)
 
   def test_one_device(self):
     result, = tf_cdops.all_reduce(
@@ -150,6 +180,98 @@ class SumsTest(parameterized.TestCase):
     for one in result.values:
       self.assertEqual(one.numpy().tobytes(),
                        result.values[0].numpy().tobytes())
+
+
+class FeedbackTest(parameterized.TestCase):
+  """Beside one large number, int8 rounds all small ones to 0."""
+
+  STEPS = 60
+
+  def setUp(self):
+    super().setUp()
+    self.gradient = np.full(100, 0.3, "float32")
+    self.gradient[0] = 252.0
+
+  def ops(self, **how):
+    return tf_cdops.MultiWorkerAllReduce(
+        all_reduce_spec="ps", topology=virtual_workers(4, 1), wire="int8",
+        **how)
+
+  def reduced(self, ops):
+    value = virtual_devices.per_replica([tf.constant(self.gradient)] * 4)
+    other = virtual_devices.per_replica([tf.ones([3, 5])] * 4)
+    return [one for result in ops.batch_reduce(
+        test_util.SUM, [(value, value), (other, other)])
+            for one in result.values]
+
+  def check(self, steps):
+    """Over many steps nothing is lost, and replicas agree in each."""
+    total = 0
+    for results in steps:
+      first, last = results[:4], results[4:]
+      for result in first:
+        self.assertEqual(result.tobytes(), first[0].tobytes())
+      for result in last:
+        np.testing.assert_allclose(result, np.full([3, 5], 4), rtol=1e-6)
+      total = total + first[0].astype("float64")
+    mean = total / len(steps)
+    np.testing.assert_allclose(mean[0], 4 * 252, rtol=1e-3)
+    np.testing.assert_allclose(mean[1:], np.full(99, 1.2), atol=0.2)
+
+  def test_eager(self):
+    ops = self.ops()
+    self.check([[r.numpy() for r in self.reduced(ops)]
+                for _ in range(self.STEPS)])
+
+  def test_function(self):
+    ops = self.ops()
+    step = tf.function(lambda: self.reduced(ops), autograph=False)
+    self.check([[r.numpy() for r in step()] for _ in range(self.STEPS)])
+
+  def test_under_a_strategy(self):
+    strategy = tf.distribute.MirroredStrategy(
+        virtual_devices.names(4), cross_device_ops=self.ops())
+    @tf.function(autograph=False)
+    def step():
+      value = virtual_devices.per_replica([tf.constant(self.gradient)] * 4)
+      return strategy.extended.batch_reduce_to(
+          test_util.SUM, [(value, value)])[0].values
+    with strategy.scope():
+      steps = [[r.numpy() for r in step()] for _ in range(self.STEPS)]
+    mean = sum(results[0].astype("float64") for results in steps) / self.STEPS
+    np.testing.assert_allclose(mean[1:], np.full(99, 1.2), atol=0.2)
+
+  def test_graph(self):
+    ops = self.ops()
+    with tf.Graph().as_default():
+      results = self.reduced(ops)
+      with test_util.session() as session:
+        session.run(tf.compat.v1.global_variables_initializer())
+        self.check([session.run(results) for _ in range(self.STEPS)])
+
+  def test_without_state_it_is_lost(self):
+    for result in all_reduce([self.gradient] * 4, "ps", virtual_workers(4, 1),
+                             wire="int8"):
+      self.assertLess(result[1], 0.9)
+
+  def test_what_is_not_finite_does_not_come_back(self):
+    ops = self.ops()
+    self.gradient[3] = np.inf
+    with_it = self.reduced(ops)[0].numpy()
+    self.assertEqual(with_it[3], np.inf)
+    self.assertTrue(np.isfinite(np.delete(with_it, 3)).all())
+    self.gradient[3] = 0.3
+    self.assertTrue(np.isfinite(self.reduced(ops)[0].numpy()).all())
+
+  def test_copies_and_new_shapes_keep_nothing(self):
+    ops = self.ops()
+    self.reduced(ops)
+    self.assertNotEmpty(ops._feedback._batches)
+    self.assertEmpty(copy.deepcopy(ops)._feedback._batches)
+    for length in range(1, 80):
+      value = virtual_devices.per_replica([tf.ones([length])] * 4)
+      ops.reduce(test_util.SUM, value, value)
+    self.assertLen(ops._feedback._batches, 64)
 
 
 class MistakesTest(absltest.TestCase):

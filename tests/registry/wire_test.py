@@ -88,11 +88,13 @@ class ProofTest(parameterized.TestCase):
     self.assertEqual(used.across, bytes_across(trace, topology))
 
   def test_or_raises(self):
-    algorithm = registry.wired(registry.lookup("rechd"),
-                               wire_lib.Wire(blocks("mine")))
-    with self.assertRaisesRegex(ValueError, r"`wire` \('mine'\) can't be had "
-                                "with 'rechd', which joins sums .* use 'ps'"):
-      proof.prove(algorithm, grid(4, 1), 64)
+    for name, topology in (("rechd", grid(4, 1)), ("xring", grid(2, 2))):
+      algorithm = registry.wired(registry.lookup(name),
+                                 wire_lib.Wire(blocks("mine")))
+      with self.assertRaisesRegex(
+          ValueError, rf"`wire` \('mine'\) can't be had with '{name}' on "
+          "these devices: it joins sums.*; use 'auto', 'ps'"):
+        proof.prove(algorithm, topology, 64)
 
   @parameterized.parameters(("collective", "across"), ("nccl", "across"),
                             ("ps/collective", "across"), ("nccl/ps", "all"))
@@ -190,7 +192,7 @@ class ExplainTest(absltest.TestCase):
 class RegistryTest(absltest.TestCase):
 
   def test_ours(self):
-    self.assertContainsSubset(["bfloat16", "float16"],
+    self.assertContainsSubset(["bfloat16", "float16", "int8"],
                               [codec.name for codec in registry.wire_codecs()])
 
   def test_a_codec_of_ones_own(self):

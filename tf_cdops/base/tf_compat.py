@@ -16,6 +16,7 @@ from tensorflow.python.eager import context as _context
 from tensorflow.python.framework import func_graph as _func_graph
 from tensorflow.python.framework import kernels as _kernels
 from tensorflow.python.framework import ops as _ops
+from tensorflow.python.ops import resource_variable_ops as _variables
 
 # What MirroredStrategy hands over and expects back. The public
 # tf.distribute.DistributedValues is their base but can't be instantiated.
@@ -29,6 +30,15 @@ def mirrored(values: Sequence[Any]) -> Any:
   tf.distribute never wraps a single result; callers rely on that.
   """
   return values[0] if len(values) == 1 else Mirrored(tuple(values))
+
+
+def unmirrored_variable(initial_value: Any) -> Any:
+  """Returns a variable of one device, under a strategy's scope, too.
+
+  A strategy makes of every tf.Variable one on each of its devices, and has no
+  public way around.
+  """
+  return _variables.ResourceVariable(initial_value, trainable=False)
 
 
 def mirrored_strategy_over(

@@ -20,6 +20,7 @@ from tf_cdops.cross_device_ops import base
 from tf_cdops.cross_device_ops import reduction_to_one_device
 from tf_cdops.execution import devices as devices_lib
 from tf_cdops.execution import executor
+from tf_cdops.execution import feedback
 from tf_cdops.execution import inputs
 from tf_cdops.execution import recent_plans
 from tf_cdops.execution import sparse as sparse_lib
@@ -73,13 +74,16 @@ class AllReduceCrossDeviceOps(base.CheckedCrossDeviceOps):
         does; "dense" trains as one device does with dense gradients. With
         SGD, with momentum or without, all three agree up to rounding.
       wire: how messages between workers are made smaller: None for not at all,
-        "bfloat16", "float16", or a codec of your own: see
+        "bfloat16", "float16", "int8", or a codec of your own: see
         `tf_cdops.register_wire_codec`. Sums are made in the tensor's own
         dtype; a message is encoded where it leaves and decoded where it
         arrives, and all replicas get the same bits. The spec "auto" then
         takes algorithms that round each term once and the sum once, or no
         wire where that is predicted to be quicker. Dtypes that a codec
         doesn't take, and sparse values that are gathered, travel as they are.
+        With "int8" this object keeps what rounding lost, by the position,
+        shape and dtype of tensors in a batch, and adds it in the next step;
+        a v1 graph initializes that with its other variables.
       wire_scope: "across" for messages between workers, "all" for those
         between devices of one worker, too.
 
@@ -100,6 +104,7 @@ class AllReduceCrossDeviceOps(base.CheckedCrossDeviceOps):
     self._composed: tuple[executor.Composition, ...] = ()
     self._network: given_links.Given | None = None
     self._wire = registry.check_wire(wire, wire_scope)
+    self._feedback = feedback.Feedback()
     self._plans = recent_plans.RecentPlans()
     self._warned_of_no_plan = False
 
@@ -221,7 +226,8 @@ class AllReduceCrossDeviceOps(base.CheckedCrossDeviceOps):
       self._warn_of_no_plan(sizes, topology)
     results = executor.all_reduce(plan, tensors, topology, reduce_op,
                                   inputs.engine_options(options),
-                                  self._composed)
+                                  self._composed, self._feedback.of_batch(
+                                      sizes, topology).encode)
     algorithms = {i: bucket.algorithm for bucket in plan.buckets
                   for i in bucket.tensors}
     return [(result, algorithms[i]) for i, result in enumerate(results)]

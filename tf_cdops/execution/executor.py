@@ -103,7 +103,8 @@ def checked_plan(sizes: tuple[planner.TensorSize, ...],
 def all_reduce(plan: planner.Plan, batch: Sequence[Sequence[tf.Tensor]],
                topology: topology_lib.Topology, reduce_op: Any,
                options: engines.Options | None = None,
-               composed: Sequence[Composition] = ()
+               composed: Sequence[Composition] = (),
+               encode: tensorflow_fabric.Encode | None = None
                ) -> list[list[tf.Tensor]]:
   """Sums or averages a batch as planned.
 
@@ -114,12 +115,13 @@ def all_reduce(plan: planner.Plan, batch: Sequence[Sequence[tf.Tensor]],
     reduce_op: tf.distribute.ReduceOp.SUM or MEAN.
     options: for TensorFlow's own engines.
     composed: what is made of each algorithm, such as `registry.in_order`.
+    encode: makes messages for codecs that have feedback; the codec if None.
 
   Returns:
     For each value, its result, one tensor per device.
   """
   names = topology.devices
-  fabric = tensorflow_fabric.TensorFlowFabric(options)
+  fabric = tensorflow_fabric.TensorFlowFabric(options, encode)
   results: list[list[Any]] = [[None] * len(names) for _ in batch]
   for bucket in plan.buckets:
     algorithm = plan.algorithm(bucket)
@@ -129,8 +131,12 @@ def all_reduce(plan: planner.Plan, batch: Sequence[Sequence[tf.Tensor]],
     layout = _Layout.from_tensors([tensors[0] for tensors in values])
     packed = [layout.pack([tensors[rank] for tensors in values], name,
                           fabric.emitter) for rank, name in enumerate(names)]
+    vectors = packed  # A message has no shape to give back.
+    if bucket.wired:
+      vectors = [fabric.emitter.flat(tensor, name)
+                 for tensor, name in zip(packed, names, strict=True)]
     sums = algorithm.all_reduce(
-        fabric, fabric.place(packed, names),
+        fabric, fabric.place(vectors, names),
         base.Group.from_topology(topology, bucket.rotation))
     for rank, (total, name) in enumerate(zip(sums, names, strict=True)):
       whole = fabric.tensor(total, packed[rank])

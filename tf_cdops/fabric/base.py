@@ -36,6 +36,10 @@ class Codec(Protocol):
   def is_exact_again(self) -> bool:
     """Whether what was rounded once can be encoded again without loss."""
 
+  @property
+  def has_feedback(self) -> bool:
+    """Whether what it loses is to be added to the next message."""
+
   def encode(self, vector: Any) -> Any:
     """Returns the message for a vector of TensorFlow's."""
 

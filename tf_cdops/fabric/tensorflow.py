@@ -5,7 +5,7 @@ it is split, so an algorithm that never splits it costs no reshape.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -29,13 +29,24 @@ class PlacedTensor:
   length: int | None
 
 
+Encode = Callable[[tf.Tensor, base.Codec, str], tf.Tensor]
+
+
 class TensorFlowFabric:
   """Emits ops into the current graph, or runs them if there is none."""
 
-  def __init__(self, options: engines.Options | None = None):
-    """Initializes with what the native engines should heed."""
+  def __init__(self, options: engines.Options | None = None,
+               encode: Encode | None = None):
+    """Initializes.
+
+    Args:
+      options: what the native engines should heed.
+      encode: (vector, codec, place) -> the message, for codecs that say that
+        they have feedback; the codec's own if None.
+    """
     self.emitter = Emitter()
     self._options = options or engines.Options()
+    self._encode = encode
 
   def place(self, tensors: Sequence[tf.Tensor],
             places: Sequence[str]) -> list[PlacedTensor]:
@@ -115,7 +126,10 @@ class TensorFlowFabric:
       return value
     vector = self.emitter.flat(value.tensor, value.place)
     with tf.device(value.place):
-      return dataclasses.replace(value, tensor=codec.encode(vector))
+      message = (codec.encode(vector) if self._encode is None
+                 or not codec.has_feedback or value.length is None
+                 else self._encode(vector, codec, value.place))
+    return dataclasses.replace(value, tensor=message)
 
   def decode(self, message: PlacedTensor, codec: base.Codec,
              like: PlacedTensor) -> PlacedTensor:

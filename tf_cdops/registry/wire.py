@@ -26,12 +26,15 @@ class WireCodec:
     name: what users call it.
     description: what it does, in one line.
     encode: (vector) -> the message, a tensor; both are TensorFlow's.
-    decode: (message, like) -> the vector, with the dtype and length of `like`.
+    decode: (message, like) -> the vector, with the dtype and length of `like`,
+      which may be elsewhere: its numbers aren't to be used.
     num_bytes: (elements, itemsize) -> the message's bytes; for arrays too.
     dtypes: the names of those whose vectors it takes; others travel as they
       are.
     unit: the most that one rounding changes a number, as a part of `unit_of`.
     unit_of: what that is a part of, for people.
+    has_feedback: whether classes keep what rounding lost and add it in the
+      next step.
     is_exact_again: whether what was decoded can be encoded again without loss,
       whatever it is joined with or cut into before.
   """
@@ -45,6 +48,7 @@ class WireCodec:
   unit: float
   is_exact_again: bool = False
   unit_of: str = "magnitudes"
+  has_feedback: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,7 +78,7 @@ def register_wire_codec(name: str, *, description: str,
                         num_bytes: Callable[[Any, int], Any],
                         dtypes: Iterable[str] = ("float32",),
                         unit: float = 0.0, is_exact_again: bool = False,
-                        unit_of: str = "magnitudes",
+                        unit_of: str = "magnitudes", has_feedback: bool = False,
                         override: bool = False) -> WireCodec:
   """Registers a codec, which `wire=name` then stands for.
 
@@ -95,6 +99,7 @@ def register_wire_codec(name: str, *, description: str,
     unit: what one rounding may lose.
     is_exact_again: whether rounding twice is rounding once.
     unit_of: of what.
+    has_feedback: whether what rounding lost is added in the next step.
     override: replaces a codec of that name instead of raising.
 
   Returns:
@@ -110,7 +115,8 @@ def register_wire_codec(name: str, *, description: str,
         f"`name` ({name!r}) must not be registered already; pass "
         "override=True to replace it.")
   _codecs[name] = WireCodec(name, description, encode, decode, num_bytes,
-                            frozenset(dtypes), unit, is_exact_again, unit_of)
+                            frozenset(dtypes), unit, is_exact_again, unit_of,
+                            has_feedback)
   return _codecs[name]
 
 

@@ -174,9 +174,11 @@ class _Wired:
       if (value.replicas == self._everyone and value.length != 0
           and not self._codec.is_exact_again):
         raise errors.AlgorithmError(
-            f"`wire` ({self._codec.name!r}) can't be had with {self._name!r}, "
-            "which joins sums before it sends them on, so that they would be "
-            "rounded twice; use 'ps' or 'xring', or the wire 'bfloat16'.")
+            f"`wire` ({self._codec.name!r}) can't be had with {self._name!r} "
+            "on these devices: it joins sums, or passes them on inside a "
+            "worker, before it sends them to others, so that they would be "
+            "rounded twice; use 'auto', 'ps', 'ps/ps' or 'ps/xring', or the "
+            "wire 'bfloat16'.")
       self._sent[id(value)] = value, self._fabric.encode(value.value,
                                                          self._codec)
     return self._sent[id(value)][1]
