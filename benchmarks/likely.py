@@ -15,7 +15,7 @@ from tf_cdops.planning import spec as spec_lib
 _SHARDS = (1, 4)
 _PACKS = (0, 1, 4)
 # How many beside "auto"; and no more than so many times the best's time.
-_MOST, _HOPELESS = 2, 2.0
+_MOST, _HOPELESS = 1, 2.0
 
 
 @dataclasses.dataclass(frozen=True)

@@ -32,6 +32,8 @@ from tf_cdops.cli import output
 from tf_cdops.cluster import cables
 
 _RESULTS, _REPORT = "links.json", "LINKS.md"
+# Of all devices' tensors together, after which all processes are started anew.
+_MOST_BYTES = 400 << 20
 _FOLDER = pathlib.Path(__file__).resolve().parents[1]
 
 
@@ -134,17 +136,24 @@ def _run(wanted: Sequence[cells.Cell], torch_python: str | None,
 def _run_on(hosts: int, devices: int, some: list[cells.Cell],
             torch_python: str | None, content: dict[str, Any],
             out: pathlib.Path, advance: Callable[..., Any]) -> None:
-  """Measures cells of the same hosts; after a failure, on new ones."""
+  """Measures cells of the same hosts; after a failure, on new ones.
+
+  So, too, after a load that left too little memory: processes keep what a load
+  took, and three groups of them have it.
+  """
   while some:
     advance(0, description=f"{hosts} hosts of {devices}: starting")
     with contextlib.ExitStack() as stack:
       try:
         bed = stack.enter_context(
             testbed.Testbed(hosts, devices, torch_python))
-        while some:
+        is_full = False
+        while some and not is_full:
           started = time.monotonic()
           measured = bed.measure(some[0], lambda **said: advance(0, **said))
           content["cells"].append(measured.to_dict())
+          is_full = (hosts * devices * measured.cell.num_bytes
+                     > _MOST_BYTES)
           _tell(f"{some.pop(0)}: {report.brief(measured)}", started)
           output.write_json(str(out / _RESULTS), content)
           advance()
