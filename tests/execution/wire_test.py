@@ -113,6 +113,31 @@ class SumsTest(parameterized.TestCase):
       # The sum is made of 65504 and of the root's own, and saturates again.
       np.testing.assert_array_equal(result, [65504, 65504, -65504, 2])
 
+  @parameterized.parameters(*test_util.MODES)
+  def test_what_saturates_is_counted(self, mode):
+    ops = tf_cdops.MultiWorkerAllReduce(
+        all_reduce_spec="ps", topology=virtual_workers(2, 1), wire="float16")
+    def emit():
+      value = virtual_devices.per_replica([tf.constant([7e4, 1.0, np.inf])] * 2)
+      return ops.batch_reduce(test_util.SUM, [(value, value)])
+    if mode == "graph":
+      with tf.Graph().as_default(), test_util.session() as session:
+        results = emit()[0].values
+        session.run(tf.compat.v1.global_variables_initializer())
+        arrays = [session.run(results) for _ in range(3)][-1]
+        count = session.run(ops.wire_overflows())
+    else:
+      step = emit if mode == "eager" else tf.function(
+          lambda: emit()[0].values, autograph=False)
+      for _ in range(3):
+        arrays = step()
+      if mode == "eager":
+        arrays = arrays[0].values
+      count = ops.wire_overflows().numpy()
+    for array in arrays:
+      np.testing.assert_array_equal(array, [65504, 2, np.inf])
+    self.assertEqual(count, 6)  # A term and the sum, in each of three steps.
+
   @parameterized.parameters("int64", "complex64", "float16")
   def test_other_dtypes_travel_as_they_are(self, dtype):
     values = [np.array([1, 1000, 2047], dtype)] * 2
@@ -268,6 +293,7 @@ class FeedbackTest(parameterized.TestCase):
     self.reduced(ops)
     self.assertNotEmpty(ops._feedback._batches)
     self.assertEmpty(copy.deepcopy(ops)._feedback._batches)
+    self.assertEqual(ops.wire_overflows().numpy(), 0)
     for length in range(1, 80):
       value = virtual_devices.per_replica([tf.ones([length])] * 4)
       ops.reduce(test_util.SUM, value, value)

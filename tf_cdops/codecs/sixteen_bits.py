@@ -27,6 +27,12 @@ def _to_float16(vector: tf.Tensor) -> tf.Tensor:
   return tf.cast(tf.where(tf.math.is_finite(vector), kept, vector), tf.float16)
 
 
+def _beyond_float16(vector: tf.Tensor) -> tf.Tensor:
+  most = tf.cast(tf.float16.max, vector.dtype)
+  return tf.math.count_nonzero(
+      tf.math.is_finite(vector) & (tf.abs(vector) > most))
+
+
 registry.register_wire_codec(
     "bfloat16", description="8 significant bits, and float32's range.",
     encode=_to_bfloat16, decode=_decode, num_bytes=_num_bytes,
@@ -34,4 +40,5 @@ registry.register_wire_codec(
 registry.register_wire_codec(
     "float16", description="11 significant bits; beyond 65504 it saturates.",
     encode=_to_float16, decode=_decode, num_bytes=_num_bytes,
-    dtypes=("float32", "float64"), unit=2.0**-11, is_exact_again=True)
+    dtypes=("float32", "float64"), unit=2.0**-11, is_exact_again=True,
+    overflows=_beyond_float16)

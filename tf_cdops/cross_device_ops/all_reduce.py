@@ -124,6 +124,15 @@ class AllReduceCrossDeviceOps(base.CheckedCrossDeviceOps):
     """
     self._plans.save(path, self._spec, self._packing, self._network)
 
+  def wire_overflows(self) -> tf.Tensor:
+    """Returns how many numbers were too large for the wire so far.
+
+    They were sent as the largest that it has. Of "float16", beyond 65504; the
+    first time, each device says so on its worker's standard error.
+    """
+    return tf.math.add_n([tf.constant(0, tf.int64), *(
+        counted.read_value() for counted in self._feedback.overflows())])
+
   def __repr__(self) -> str:
     return f"{type(self).__name__}({', '.join(self._settings())})"
 

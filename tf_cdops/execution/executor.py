@@ -115,7 +115,7 @@ def all_reduce(plan: planner.Plan, batch: Sequence[Sequence[tf.Tensor]],
     reduce_op: tf.distribute.ReduceOp.SUM or MEAN.
     options: for TensorFlow's own engines.
     composed: what is made of each algorithm, such as `registry.in_order`.
-    encode: makes messages for codecs that have feedback; the codec if None.
+    encode: makes a wire's messages; the codec does if None.
 
   Returns:
     For each value, its result, one tensor per device.

@@ -7,7 +7,7 @@ never sees TensorFlow: on `fabric.tensorflow` the verbs emit ops, on
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from tf_cdops.base import topology as topology_lib
@@ -39,6 +39,10 @@ class Codec(Protocol):
   @property
   def has_feedback(self) -> bool:
     """Whether what it loses is to be added to the next message."""
+
+  @property
+  def overflows(self) -> Callable[[Any], Any] | None:
+    """Counts the numbers of a vector that are too large for a message."""
 
   def encode(self, vector: Any) -> Any:
     """Returns the message for a vector of TensorFlow's."""

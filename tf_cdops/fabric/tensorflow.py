@@ -41,8 +41,7 @@ class TensorFlowFabric:
 
     Args:
       options: what the native engines should heed.
-      encode: (vector, codec, place) -> the message, for codecs that say that
-        they have feedback; the codec's own if None.
+      encode: (vector, codec, place) -> the message; the codec's own if None.
     """
     self.emitter = Emitter()
     self._options = options or engines.Options()
@@ -127,7 +126,6 @@ class TensorFlowFabric:
     vector = self.emitter.flat(value.tensor, value.place)
     with tf.device(value.place):
       message = (codec.encode(vector) if self._encode is None
-                 or not codec.has_feedback or value.length is None
                  else self._encode(vector, codec, value.place))
     return dataclasses.replace(value, tensor=message)
 

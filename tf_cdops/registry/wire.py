@@ -35,6 +35,8 @@ class WireCodec:
     unit_of: what that is a part of, for people.
     has_feedback: whether classes keep what rounding lost and add it in the
       next step.
+    overflows: (vector) -> how many of its finite numbers are too large for a
+      message, which classes count; None if none can be.
     is_exact_again: whether what was decoded can be encoded again without loss,
       whatever it is joined with or cut into before.
   """
@@ -49,6 +51,7 @@ class WireCodec:
   is_exact_again: bool = False
   unit_of: str = "magnitudes"
   has_feedback: bool = False
+  overflows: Callable[[Any], Any] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,6 +82,7 @@ def register_wire_codec(name: str, *, description: str,
                         dtypes: Iterable[str] = ("float32",),
                         unit: float = 0.0, is_exact_again: bool = False,
                         unit_of: str = "magnitudes", has_feedback: bool = False,
+                        overflows: Callable[[Any], Any] | None = None,
                         override: bool = False) -> WireCodec:
   """Registers a codec, which `wire=name` then stands for.
 
@@ -100,6 +104,7 @@ def register_wire_codec(name: str, *, description: str,
     is_exact_again: whether rounding twice is rounding once.
     unit_of: of what.
     has_feedback: whether what rounding lost is added in the next step.
+    overflows: counts what is too large.
     override: replaces a codec of that name instead of raising.
 
   Returns:
@@ -116,7 +121,7 @@ def register_wire_codec(name: str, *, description: str,
         "override=True to replace it.")
   _codecs[name] = WireCodec(name, description, encode, decode, num_bytes,
                             frozenset(dtypes), unit, is_exact_again, unit_of,
-                            has_feedback)
+                            has_feedback, overflows)
   return _codecs[name]
 
 
