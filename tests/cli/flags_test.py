@@ -41,6 +41,12 @@ def build(*args: str) -> Any:
 
 class FlagsTest(parameterized.TestCase):
 
+  def test_wire(self):
+    self.assertIn("wire='int8', wire_scope='all'", repr(
+        build("--wire=int8", "--wire_scope=all")))
+    with self.assertRaisesRegex(ValueError, "`--wire` .int8. has no meaning"):
+      build("--cross_device_ops=nccl", "--wire=int8")
+
   def test_nothing_is_defined_until_asked_for(self):
     fresh = flags.FlagValues()
     self.assertEmpty(list(fresh))
@@ -74,6 +80,7 @@ class FlagsTest(parameterized.TestCase):
       ("worker_devices", "/job:worker/task:0,/job:worker/task:1",
        ("/job:worker/task:0", "/job:worker/task:1")),
       ("worker_devices", "/cpu:0, /cpu:1", ("/cpu:0", "/cpu:1")),
+      ("wire", "bfloat16", "bfloat16"), ("wire_scope", "all", "all"),
       ("num_gpus_per_worker", "0", 0), ("num_gpus_per_worker", "8", 8))
   def test_parses(self, name, text, value):
     self.assertEqual(parsed(f"--{name}={text}")[name].value, value)
@@ -99,7 +106,10 @@ class FlagsTest(parameterized.TestCase):
       ("reduce_to_device", "", "must be a device name"),
       ("worker_devices", "/cpu:0,nonsense", r"\('nonsense'\) must be a device"),
       ("worker_devices", "/cpu:0,", r"\(''\) must be a device name"),
-      ("worker_devices", "", "must be a device name"))
+      ("worker_devices", "", "must be a device name"),
+      ("wire", "bfloat", "must be None, a codec, or the name of one: .*Did you "
+       "mean 'bfloat16'"),
+      ("wire_scope", "inside", "must be 'across', .* or 'all'"))
   def test_refuses(self, name, text, message):
     with self.assertRaisesRegex(
         flags.IllegalFlagValueError, rf"flag --{name}=.*{message}"):
