@@ -9,7 +9,7 @@ from absl.testing import absltest
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
 _TESTS, _PACKAGE = _ROOT / "tests", _ROOT / "tf_cdops"
 # The registry, which the algorithms import, loads them by name.
-_LOADED_BY_NAME = {"planning": {"algorithms"}}
+_LOADED_BY_NAME = {"planning": {"algorithms", "codecs"}}
 
 
 def _run_build(folder: pathlib.Path) -> tuple[dict[str, Any], list[Any]]:
