@@ -1,0 +1,192 @@
+"""Trains with each wire, and compares accuracy and loss for the bytes sent.
+
+    python -m benchmarks.wire_training [--steps=500] [--seeds=3]
+
+Two models of scikit-learn's digits on four virtual workers of this process:
+what crosses between them is encoded as it would be between machines. It writes
+WIRES.md and wires.png beside this file.
+"""
+
+import argparse
+import dataclasses
+import pathlib
+import statistics
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from benchmarks import machine
+import numpy as np
+import tensorflow as tf
+
+import tf_cdops
+from tf_cdops import registry
+from tf_cdops.cli import output
+from tf_cdops.explaining import text_table
+
+_FOLDER = pathlib.Path(__file__).resolve().parent
+_WORKERS, _BATCH, _HELD_OUT = 4, 128, 360
+_COLOURS = "#000000", "#0072B2", "#009E73", "#D55E00", "#CC79A7"
+
+
+def dense() -> list[Any]:
+  return [tf.keras.layers.Flatten(),
+          tf.keras.layers.Dense(128, activation="relu"),
+          tf.keras.layers.Dense(64, activation="relu"),
+          tf.keras.layers.Dense(10)]
+
+
+def convolutional() -> list[Any]:
+  return [tf.keras.layers.Conv2D(16, 3, activation="relu"),
+          tf.keras.layers.Conv2D(32, 3, activation="relu"),
+          tf.keras.layers.Flatten(), tf.keras.layers.Dense(64, "relu"),
+          tf.keras.layers.Dense(10)]
+
+
+MODELS: dict[str, Callable[[], list[Any]]] = {
+    "dense, 3 layers": dense, "convolutional, 4 layers": convolutional}
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+  """What one training came to.
+
+  Attributes:
+    accuracy: of the held-out images.
+    losses: of each epoch.
+    step_bytes: what crosses between workers in a step.
+  """
+
+  accuracy: float
+  losses: tuple[float, ...]
+  step_bytes: int
+
+
+def wires() -> dict[str, Any]:
+  """Returns what is compared, by the name for people."""
+  int8 = registry.check_wire("int8")
+  assert int8 is not None
+  return {"float32": None, "bfloat16": "bfloat16", "float16": "float16",
+          "int8": "int8", "int8, no feedback": dataclasses.replace(
+              int8.codec, has_feedback=False)}
+
+
+def train(layers: Callable[[], list[Any]], wire: Any, steps: int,
+          seed: int) -> Outcome:
+  """Trains one model with one wire."""
+  images, labels = _digits()
+  tf.keras.utils.set_random_seed(seed)
+  names = [f"/job:localhost/replica:0/task:0/device:CPU:{i}"
+           for i in range(_WORKERS)]
+  topology = tf_cdops.Topology.from_devices(names, [[name] for name in names])
+  spec = f"ps#{_WORKERS}"
+  strategy = tf.distribute.MirroredStrategy(
+      names, cross_device_ops=tf_cdops.MultiWorkerAllReduce(
+          all_reduce_spec=spec, topology=topology, num_packs=1, wire=wire))
+  with strategy.scope():
+    model = tf.keras.Sequential(layers())
+    model.compile(
+        optimizer=tf.keras.optimizers.SGD(0.1, momentum=0.9),
+        loss=tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        metrics=["accuracy"])
+  count = len(images) - _HELD_OUT
+  per_epoch = count // _BATCH
+  history = model.fit(
+      images[:per_epoch * _BATCH], labels[:per_epoch * _BATCH],
+      batch_size=_BATCH, epochs=-(-steps // per_epoch), verbose=0)
+  _, accuracy = model.evaluate(images[count:], labels[count:],
+                               batch_size=_HELD_OUT, verbose=0)
+  explained = tf_cdops.explain(
+      spec, topology, [(tuple(weight.shape), "float32")
+                       for weight in model.trainable_weights], wire=wire)
+  return Outcome(float(accuracy), tuple(history.history["loss"]),
+                 explained.total.across)
+
+
+def _digits() -> tuple[np.ndarray, np.ndarray]:
+  from sklearn import datasets
+  images, labels = datasets.load_digits(return_X_y=True)
+  order = np.random.default_rng(0).permutation(len(images))
+  return (images[order].reshape(-1, 8, 8, 1).astype("float32") / 16,
+          labels[order].astype("int32"))
+
+
+def report(results: dict[str, dict[str, list[Outcome]]], steps: int) -> str:
+  """Returns the page."""
+  rows = []
+  for model, by_wire in results.items():
+    plain = _mean(by_wire["float32"])
+    for wire, outcomes in by_wire.items():
+      accuracy = _mean(outcomes)
+      rows.append((
+          model, wire, f"{accuracy:.2f}", f"{accuracy - plain:+.2f}",
+          f"{statistics.fmean(o.losses[-1] for o in outcomes):.4f}",
+          f"{outcomes[0].step_bytes * steps / 1e6:.1f}",
+          f"{outcomes[0].step_bytes / by_wire['float32'][0].step_bytes:.3f}"))
+  seeds = len(next(iter(results["dense, 3 layers"].values())))
+  return "\n\n".join([
+      "# Training with a wire",
+      f"`python -m benchmarks.wire_training --steps={steps} --seeds={seeds}`: "
+      f"scikit-learn's digits, batches of {_BATCH} on {_WORKERS} virtual "
+      f"workers of one process, {_HELD_OUT} images held out, SGD with "
+      f"momentum, `ps#{_WORKERS}` in one pack; means over {seeds} seeds.",
+      text_table.markdown(("", ""), machine.facts().items()),
+      text_table.markdown(
+          ("model", "wire", ">accuracy, %", ">points more than float32",
+           ">loss at the end", ">MB between workers", ">of float32's"), rows),
+      "![Loss against bytes sent](wires.png)"]) + "\n"
+
+
+def _mean(outcomes: Sequence[Outcome]) -> float:
+  return 100 * statistics.fmean(one.accuracy for one in outcomes)
+
+
+def draw(results: dict[str, dict[str, list[Outcome]]], path: str) -> None:
+  """Draws the loss against the bytes sent so far."""
+  import matplotlib
+  matplotlib.use("Agg")  # There may be no screen.
+  from matplotlib import pyplot
+  figure, (row,) = pyplot.subplots(1, len(results), figsize=(10, 4),
+                                   layout="constrained", squeeze=False)
+  per_epoch = (len(_digits()[0]) - _HELD_OUT) // _BATCH
+  for axes, (model, by_wire) in zip(row, results.items(), strict=True):
+    for colour, (wire, outcomes) in zip(_COLOURS, by_wire.items(),
+                                        strict=True):
+      losses = np.mean([one.losses for one in outcomes], axis=0)
+      sent = outcomes[0].step_bytes * per_epoch * np.arange(
+          1, len(losses) + 1) / 1e6
+      axes.plot(sent, losses, color=colour, label=wire,
+                linestyle="--" if "no " in wire else "-")
+    axes.set(xlabel="MB sent between workers", ylabel="loss", title=model,
+             xscale="log", yscale="log")
+    axes.spines[["top", "right"]].set_visible(False)
+  row[0].legend(frameon=False)
+  figure.savefig(path, dpi=80)
+  pyplot.close(figure)
+
+
+def main() -> None:
+  parser = argparse.ArgumentParser(
+      description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+  parser.add_argument("--steps", type=int, default=500)
+  parser.add_argument("--seeds", type=int, default=3)
+  parser.add_argument("--out", default=str(_FOLDER), metavar="FOLDER")
+  args = parser.parse_args()
+  tf.config.set_logical_device_configuration(
+      tf.config.list_physical_devices("CPU")[0],
+      [tf.config.LogicalDeviceConfiguration()] * _WORKERS)
+  results: dict[str, dict[str, list[Outcome]]] = {}
+  with output.progress("training", len(MODELS) * len(wires())) as advance:
+    for model, layers in MODELS.items():
+      for name, wire in wires().items():
+        results.setdefault(model, {})[name] = [
+            train(layers, wire, args.steps, seed)
+            for seed in range(args.seeds)]
+        advance()
+  out = pathlib.Path(args.out)
+  draw(results, str(out / "wires.png"))
+  output.write_text(str(out / "WIRES.md"), report(results, args.steps))
+  print(f"Wrote {out / 'WIRES.md'} and {out / 'wires.png'}.")
+
+
+if __name__ == "__main__":
+  main()
