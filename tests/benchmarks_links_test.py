@@ -9,9 +9,9 @@ from benchmarks import cells as all_cells
 from benchmarks import likely
 from benchmarks import workloads
 from benchmarks.links import cells
+from benchmarks.links import pages
 from benchmarks.links import report
 from benchmarks.links import targets
-from benchmarks.links import which_spec
 from tests import cable_support
 from tests import python_process
 
@@ -114,25 +114,28 @@ class ReportTest(absltest.TestCase):
         cells.Measured.from_dict(json.loads(json.dumps(one.to_dict()))), one)
 
 
-class WhichSpecTest(absltest.TestCase):
+class PagesTest(absltest.TestCase):
 
-  def test_pages_say_which_spec_for_which_network(self):
-    table = which_spec.table()
-    for page in which_spec.PAGES:
+  def test_pages_have_the_tables(self):
+    tables = pages.tables()
+    for page in pages.PAGES:
       text = page.read_text(encoding="utf-8")
-      self.assertEqual(which_spec.page_with(text, table), text,
-                       "run python -m benchmarks.links.which_spec")
+      self.assertIn(tables["which spec"], text)
+      self.assertEqual(pages.page_with(text, tables), text,
+                       "run python -m benchmarks.links.pages")
+    self.assertIn(tables["speed"], pages.PAGES[0].read_text(encoding="utf-8"))
 
   def test_a_page(self):
-    begin, end = which_spec.BEGIN, which_spec.END
-    page = which_spec.page_with(f"a\n{begin}old\n{end}\nb", "new")
-    self.assertEqual(page, f"a\n{begin}new\n{end}\nb")
+    page = "a\n<!-- {0} -->\n{1}\n<!-- /{0} -->\nb"
+    self.assertEqual(
+        pages.page_with(page.format("x", "old"), {"x": "new", "y": "z"}),
+        page.format("x", "new"))
 
   def test_what_is_measured_is_bold(self):
-    content = json.loads(which_spec.RESULTS.read_text(encoding="utf-8"))
+    content = json.loads(pages.RESULTS.read_text(encoding="utf-8"))
     self.assertIn("4x1/200mbit/big", [
         str(cells.Cell(**one["cell"])) for one in content["cells"]])
-    row = next(line for line in which_spec.table().splitlines()
+    row = next(line for line in pages.tables()["which spec"].splitlines()
                if line.startswith("| 4 x 1 | 4 of 16 MB"))
     self.assertRegex(row, r"\*\*1\.\d\d\*\* .* `xring`: 1\.\d\d \|")
 

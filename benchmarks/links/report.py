@@ -28,7 +28,9 @@ the limit, not the cables."""
 
 def text(content: dict[str, Any]) -> str:
   """Returns the report."""
-  measured = [cells.Measured.from_dict(one) for one in content["cells"]]
+  order = cells.all_cells()
+  measured = sorted(map(cells.Measured.from_dict, content["cells"]),
+                    key=lambda one: order.index(one.cell))
   verdicts = targets.judge(measured)
   return "\n\n".join([
       "# Results between hosts", _heading(content, measured),

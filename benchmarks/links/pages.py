@@ -1,16 +1,20 @@
-"""Writes "which spec for which network" into README and docs.
+"""Writes what was measured between hosts into README and docs.
 
-    python -m benchmarks.links.which_spec
+    python -m benchmarks.links.pages
 
-The choices are those of the model; times are measured, in bold, where
-links.json has them, and else predicted.
+Two tables, from links.json. "which spec" is for which network: the choices are
+the model's, times are measured, in bold, where there are any, and else
+predicted. "speed" holds `auto` against others.
 """
 
+import itertools
 import json
 import pathlib
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
+from benchmarks import cells as all_cells
 from benchmarks import workloads
 from benchmarks.links import cells
 
@@ -23,19 +27,51 @@ from tf_cdops.planning import spec
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 RESULTS = _ROOT / "benchmarks" / "links.json"
 PAGES = _ROOT / "README.md", _ROOT / "docs" / "several_machines.md"
-BEGIN, END = "<!-- which spec -->\n", "<!-- /which spec -->"
 _HOSTS = (4, 1), (8, 2)
 _LOADS = {"one": "one of 64 MB", "big": "4 of 16 MB", "resnet": "ResNet-50",
           "small": "500 of 1 KB"}
 _CABLES = {cells.SLOW: "200 Mbit/s", cells.FAST: "1 Gbit/s"}
 _PRESETS = "10gbe", "100gbe", "infiniband"
+_SPEED_HOSTS = (4, 1), (8, 1), (4, 2)
+_SPEED_LOADS = _LOADS | {"uneven": "one of 16 MB, 60 of 4 KB",
+                         "mobilenet": "MobileNetV2"}
 
 
-def table() -> str:
-  """Returns the table, with the times of links.json."""
+def tables() -> dict[str, str]:
+  """Returns the tables, by what their places in pages are called."""
   content = json.loads(RESULTS.read_text(encoding="utf-8"))
   measured = {one.cell: one for one in map(cells.Measured.from_dict,
                                            content["cells"])}
+  return {"which spec": _which_spec(measured), "speed": _speed(measured)}
+
+
+def _speed(measured: Mapping[cells.Cell, cells.Measured]) -> str:
+  columns = list(itertools.product(_SPEED_HOSTS, _CABLES))
+  rows = []
+  for load, words in _SPEED_LOADS.items():
+    row = [words]
+    for (hosts, devices), rate in columns:
+      found = measured.get(cells.Cell(hosts, devices, rate, load))
+      row.append("" if found is None else "**{:.2f}** {} {}".format(
+          *(_least_times(found, family) for family in (
+              None, all_cells.MULTI_WORKER, all_cells.GLOO))))
+    rows.append(row)
+  return text_table.markdown(
+      ("gradients", *(f"{hosts} x {devices}, {_CABLES[rate]}"
+                      for (hosts, devices), rate in columns)), rows)
+
+
+def _least_times(measured: cells.Measured, family: str | None) -> Any:
+  """Returns the median, by `least`, of "auto" or of the best of a family."""
+  some = [measured.auto] if family is None else measured.of(family)
+  times = min((statistics.median(one.seconds) for one in some), default=None)
+  if times is None:
+    return "-"
+  times /= measured.cell.least
+  return times if family is None else f"{times:.2f}"
+
+
+def _which_spec(measured: Mapping[cells.Cell, cells.Measured]) -> str:
   rows = []
   for hosts, devices in _HOSTS:
     for load, words in _LOADS.items():
@@ -51,11 +87,15 @@ def table() -> str:
        *(f"`{name}`" for name in _PRESETS)), rows)
 
 
-def page_with(text: str, content: str) -> str:
-  """Returns a page with the table in its place."""
-  before, _, rest = text.partition(BEGIN)
-  _, _, after = rest.partition(END)
-  return f"{before}{BEGIN}{content}\n{END}{after}"
+def page_with(text: str, contents: Mapping[str, str]) -> str:
+  """Returns a page with the tables in their places, if it has such."""
+  for name, content in contents.items():
+    begin, end = f"<!-- {name} -->\n", f"<!-- /{name} -->"
+    before, found, rest = text.partition(begin)
+    if found:
+      _, _, after = rest.partition(end)
+      text = f"{before}{begin}{content}\n{end}{after}"
+  return text
 
 
 def _link(rate: str) -> cost.Link:
@@ -91,5 +131,5 @@ def _words(rules: Iterable[auto_rules.Rule]) -> str:
 
 if __name__ == "__main__":
   for page in PAGES:
-    page.write_text(page_with(page.read_text(encoding="utf-8"), table()),
+    page.write_text(page_with(page.read_text(encoding="utf-8"), tables()),
                     encoding="utf-8")
