@@ -3,9 +3,7 @@
 import bisect
 import collections
 import dataclasses
-import heapq
 import itertools
-import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -18,6 +16,7 @@ from tf_cdops.planning import auto_rules
 from tf_cdops.planning import buckets as buckets_lib
 from tf_cdops.planning import packs as packs_lib
 from tf_cdops.planning import pinned
+from tf_cdops.planning import rotations as rotations_lib
 from tf_cdops.planning import spec as spec_lib
 
 Packing = packs_lib.Packing
@@ -208,9 +207,9 @@ def _buckets(sizes: Sequence[TensorSize], topology: topology_lib.Topology,
       packs.append((choice, pack))
   packs.sort(key=lambda item: -item[1][-1])
   # Those that rotate among as many share the balance.
-  counts = {choice: _num_rotations(topology, "/" in choice.algorithm)
+  counts = {choice: rotations_lib.count(topology, "/" in choice.algorithm)
             for choice in choices}
-  balancers = {count: _Rotations(count) for count in set(counts.values())}
+  balancers = {count: rotations_lib.Rotations(count) for count in set(counts.values())}
   buckets = []
   largest = max((num_bytes or 0 for num_bytes in all_bytes), default=0)
   for choice, pack in packs:
@@ -239,40 +238,3 @@ def _pinned(buckets: tuple[Bucket, ...], wire: registry.Wire | None,
         f"`all_reduce_spec` ('@{spec.file}') pins a plan whose messages are "
         "encoded; give the same `wire` as when it was saved.")
   return Plan(buckets, is_pinned=True, wire=wire)
-
-
-def _num_rotations(topology: topology_lib.Topology, pair: bool) -> int:
-  """Returns after how many rotations the same devices have the same roles.
-
-  In a pair, devices of a worker take turns, and so do workers. Elsewhere all
-  devices do, unless they are one machine's CPUs: those have the same cores and
-  memory whoever sums, and where one does, TensorFlow makes the sums one by one
-  and frees results sooner (ResNet-50 on two: 15 ms, not 22, and no page
-  faults).
-  """
-  if pair and len(topology.workers) > 1:
-    return math.lcm(len(topology.workers), *map(len, topology.workers))
-  return 1 if topology.is_one_cpu else len(topology.devices)
-
-
-class _Rotations:
-  """Gives each bucket the rotation with the fewest bytes to do so far.
-
-  Going round would do if sizes had no rhythm, but they do: in a network every
-  fourth tensor may be the large one, and with four devices one would get all.
-  """
-
-  def __init__(self, count: int):
-    self._loads = [0] * count
-    self._heap = [(0, first) for first in range(count)]  # May be stale.
-
-  def next(self, shards: int, num_bytes: int) -> int:
-    """Returns that of the first shard, having loaded those of all."""
-    while self._heap[0][0] != self._loads[self._heap[0][1]]:
-      stale = self._heap[0][1]
-      heapq.heapreplace(self._heap, (self._loads[stale], stale))
-    first = self._heap[0][1]
-    for shard in range(shards):
-      # One more than its bytes: those of no or of unknown size go round, too.
-      self._loads[(first + shard) % len(self._loads)] += num_bytes // shards + 1
-    return first

@@ -1,0 +1,43 @@
+"""Rotations, by which buckets take turns in the roles of an algorithm."""
+
+import heapq
+import math
+
+from tf_cdops.base import topology as topology_lib
+
+
+def count(topology: topology_lib.Topology, pair: bool) -> int:
+  """Returns after how many rotations the same devices have the same roles.
+
+  In a pair, devices of a worker take turns, and so do workers. Elsewhere all
+  devices do, unless they are one machine's CPUs: those have the same cores and
+  memory whoever sums, and where one does, TensorFlow makes the sums one by one
+  and frees results sooner (ResNet-50 on two: 15 ms, not 22, and no page
+  faults).
+  """
+  if pair and len(topology.workers) > 1:
+    return math.lcm(len(topology.workers), *map(len, topology.workers))
+  return 1 if topology.is_one_cpu else len(topology.devices)
+
+
+class Rotations:
+  """Gives each bucket the rotation with the fewest bytes to do so far.
+
+  Going round would do if sizes had no rhythm, but they do: in a network every
+  fourth tensor may be the large one, and with four devices one would get all.
+  """
+
+  def __init__(self, count: int):
+    self._loads = [0] * count
+    self._heap = [(0, first) for first in range(count)]  # May be stale.
+
+  def next(self, shards: int, num_bytes: int) -> int:
+    """Returns that of the first shard, having loaded those of all."""
+    while self._heap[0][0] != self._loads[self._heap[0][1]]:
+      stale = self._heap[0][1]
+      heapq.heapreplace(self._heap, (self._loads[stale], stale))
+    first = self._heap[0][1]
+    for shard in range(shards):
+      # One more than its bytes: those of no or of unknown size go round, too.
+      self._loads[(first + shard) % len(self._loads)] += num_bytes // shards + 1
+    return first
