@@ -209,7 +209,8 @@ def _buckets(sizes: Sequence[TensorSize], topology: topology_lib.Topology,
   # Those that rotate among as many share the balance.
   counts = {choice: rotations_lib.count(topology, "/" in choice.algorithm)
             for choice in choices}
-  balancers = {count: rotations_lib.Rotations(count) for count in set(counts.values())}
+  balancers = {count: rotations_lib.Rotations(count)
+               for count in set(counts.values())}
   buckets = []
   largest = max((num_bytes or 0 for num_bytes in all_bytes), default=0)
   for choice, pack in packs:
