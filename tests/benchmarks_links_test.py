@@ -149,7 +149,7 @@ class LikelyTest(parameterized.TestCase):
     found = likely.ways(topology, workloads.named(load).sizes,
                         cost.Link("cable", 1e-4, 25e6, 1e-4))
     self.assertEqual(str(found[0]), "auto")
-    self.assertGreater(len(found), 2)
+    self.assertGreaterEqual(len(found), 2)
     self.assertLen({way.buckets for way in found}, len(found))
     for way in found[1:]:  # Nor does any promise more than "auto" itself.
       self.assertLessEqual(found[0].seconds, 1.05 * way.seconds, str(way))

@@ -33,8 +33,8 @@ class Feedback:
     self._overflows: dict[Any, tf.Variable] = {}
     self._lock = threading.Lock()
 
-  def __deepcopy__(self, memo: Any) -> "Feedback":
-    return Feedback()
+  def __reduce__(self) -> Any:  # A copy, pickled or not, begins anew.
+    return Feedback, ()
 
   def of_batch(self, *batch: Any) -> "BatchFeedback":
     """Returns that of a batch, which the arguments tell from others."""
