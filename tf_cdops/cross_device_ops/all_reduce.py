@@ -233,10 +233,11 @@ class AllReduceCrossDeviceOps(base.CheckedCrossDeviceOps):
     self._plans.add(plan, sizes, topology)
     if self._spec.plans and len(sizes) > 1 and not plan.is_pinned:
       self._warn_of_no_plan(sizes, topology)
+    encode = (self._feedback.of_batch(sizes, topology).encode
+              if plan.wire else None)
     results = executor.all_reduce(plan, tensors, topology, reduce_op,
                                   inputs.engine_options(options),
-                                  self._composed, self._feedback.of_batch(
-                                      sizes, topology).encode)
+                                  self._composed, encode)
     algorithms = {i: bucket.algorithm for bucket in plan.buckets
                   for i in bucket.tensors}
     return [(result, algorithms[i]) for i, result in enumerate(results)]
