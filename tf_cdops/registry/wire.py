@@ -53,6 +53,9 @@ class WireCodec:
   has_feedback: bool = False
   overflows: Callable[[Any], Any] | None = None
 
+  def __deepcopy__(self, memo: Any) -> "WireCodec":
+    return self
+
 
 @dataclasses.dataclass(frozen=True)
 class Wire:
