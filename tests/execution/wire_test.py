@@ -96,15 +96,20 @@ class SumsTest(parameterized.TestCase):
     for result in results:
       self.assertEqual(result.tobytes(), results[0].tobytes())
 
-  @parameterized.parameters("bfloat16", "float16", "int8")
-  def test_what_is_not_finite_spoils_nothing_else(self, wire):
+  @parameterized.product(wire=("bfloat16", "float16", "int8"),
+                         mode=test_util.MODES)
+  def test_what_is_not_finite_spoils_nothing_else(self, wire, mode):
     values = [np.ones(8, "float32") for _ in range(4)]
     values[1][2], values[2][3], values[3][4] = np.inf, np.nan, -np.inf
-    results = all_reduce(values, "ps", virtual_workers(4, 1), wire=wire)
+    topology = virtual_workers(4, 1)
+    result, = test_util.run(mode, lambda: [virtual_devices.per_replica(
+        tf_cdops.all_reduce(
+            list(virtual_devices.per_replica(values).values), "ps",
+            topology=topology, wire=wire))])
     expected = np.full(8, 4, "float32")
     expected[2:5] = np.inf, np.nan, -np.inf
-    for result in results:
-      np.testing.assert_allclose(result, expected, rtol=1e-6)
+    for array in result.arrays:
+      np.testing.assert_allclose(array, expected, rtol=1e-6)
 
   def test_float16_saturates(self):
     values = [np.array([6e4, 1e30, -1e30, 1], "float32")] * 2
@@ -123,7 +128,7 @@ class SumsTest(parameterized.TestCase):
     if mode == "graph":
       with tf.Graph().as_default(), test_util.session() as session:
         results = emit()[0].values
-        session.run(tf.compat.v1.global_variables_initializer())
+        session.run(tf.compat.v1.local_variables_initializer())
         arrays = [session.run(results) for _ in range(3)][-1]
         count = session.run(ops.wire_overflows())
     else:
@@ -193,18 +198,12 @@ class SumsTest(parameterized.TestCase):
         wire="bfloat16")
     self.assertEqual(result.numpy().tolist(), [257.0])
 
-  def test_reproducible(self):
-    """Terms are summed in the order of replicas, each rounded once."""
-    rng = np.random.default_rng(1)
-    values = [rng.normal(size=100).astype("float32") for _ in range(4)]
-    ops = tf_cdops.MultiWorkerAllReduce(
-        all_reduce_spec="ps", topology=virtual_workers(4, 1),
-        reproducible=True, wire="bfloat16")
-    value = virtual_devices.per_replica(values)
-    result = ops.reduce(test_util.SUM, value, value)
-    for one in result.values:
-      self.assertEqual(one.numpy().tobytes(),
-                       result.values[0].numpy().tobytes())
+  @parameterized.parameters("reproducible", "self_check")
+  def test_what_a_wire_cant_promise(self, argument):
+    with self.assertRaisesRegex(ValueError, r"`wire` \('bfloat16'\) rounds, .*"
+                                f"`{argument}` must be False with it"):
+      tf_cdops.MultiWorkerAllReduce(all_reduce_spec="ps", wire="bfloat16",
+                                    **{argument: True})
 
 
 class FeedbackTest(parameterized.TestCase):
@@ -271,8 +270,35 @@ class FeedbackTest(parameterized.TestCase):
     with tf.Graph().as_default():
       results = self.reduced(ops)
       with test_util.session() as session:
-        session.run(tf.compat.v1.global_variables_initializer())
+        session.run(tf.compat.v1.local_variables_initializer())
         self.check([session.run(results) for _ in range(self.STEPS)])
+
+  def test_equal_batches_of_a_function_have_their_own(self):
+    ops = self.ops()
+    large = np.full(100, 1e6, "float32")
+    large[0] = 1e6 / 3
+    @tf.function(autograph=False)
+    def step():
+      results = []
+      for numbers in (large, self.gradient * 1e-6):
+        value = virtual_devices.per_replica([tf.constant(numbers)] * 4)
+        results.append(ops.reduce(test_util.SUM, value, value).values[0])
+      return results
+    for _ in range(3):
+      _, small = step()
+      np.testing.assert_allclose(small[0], 4 * 252e-6, rtol=0.02)
+
+  def test_other_packs_have_their_own(self):
+    ops = self.ops(num_packs=1)
+    values = [virtual_devices.per_replica([tf.ones([n])] * 4)
+              for n in (300, 200, 100)]
+    for cap in (0, 1000, 4000):
+      results = ops.batch_reduce(
+          test_util.SUM, [(value, value) for value in values],
+          options=tf.distribute.experimental.CommunicationOptions(
+              bytes_per_pack=cap))
+      for result in results:
+        np.testing.assert_allclose(result.values[0], 4, rtol=1e-6)
 
   def test_without_state_it_is_lost(self):
     for result in all_reduce([self.gradient] * 4, "ps", virtual_workers(4, 1),

@@ -64,7 +64,7 @@ class ProofTest(parameterized.TestCase):
       crosses = workers[transfer.source] != workers[transfer.target]
       self.assertEqual(transfer.codec is not None, crosses or scope == "all")
     self.assertGreaterEqual(after.roundings, 2)
-    if wiring.is_rounded_least(plain) and scope == "across":
+    if wiring.is_rounded_least(plain, wire):
       self.assertEqual(after.roundings, 2)
     used = cost.Model(topology).cost([cost.AllReduce(coded, 1000, 4)]).usage
     self.assertEqual(used.across, bytes_across(after, topology))
@@ -125,7 +125,7 @@ class PlanTest(parameterized.TestCase):
       for bucket in plan.buckets:
         self.assertTrue(bucket.wired)
         self.assertTrue(wiring.is_rounded_least(
-            registry.lookup(bucket.algorithm)), bucket.algorithm)
+            registry.lookup(bucket.algorithm), plan.wire), bucket.algorithm)
 
   def test_auto_leaves_out_what_does_not_pay(self):
     # Where links cost nothing, but encoding does.
@@ -133,6 +133,16 @@ class PlanTest(parameterized.TestCase):
                            cost.Link("across", 0, 1e15), 1e9)
     plan = self.plan([("float32", 16 << 20)], grid(4, 1), network=network)
     self.assertEqual([bucket.wired for bucket in plan.buckets], [False])
+
+  def test_auto_on_gpus_and_between_all_devices(self):
+    tensors = [planner.TensorSize("float32", 16 << 20)]
+    for scope, wired in (("across", True), ("all", False)):
+      plan = planner.plan(
+          tensors, tf_cdops.Topology.grid(4, 2),
+          planner.parse_all_reduce_spec("auto"), nccl=True,
+          network=cost.preset("1gbe"),
+          wire=registry.check_wire("bfloat16", scope))
+      self.assertEqual({b.wired for b in plan.buckets}, {wired})
 
   def test_a_spec_is_heeded(self):
     plan = self.plan([("float32", 1 << 20)], grid(4, 1), "xring#2")
@@ -213,6 +223,7 @@ class RegistryTest(absltest.TestCase):
         ("bfloat61", "across", r"`wire` \('bfloat61'\) must be None, a codec, "
          "or the name of one: .*bfloat16.*Did you mean 'bfloat16'"),
         (16, "across", r"`wire` \(16\) must be None"),
+        (None, "all", r"`wire_scope` \('all'\) must be given with a `wire`"),
         ("float16", "inside", r"`wire_scope` \('inside'\) must be 'across'")):
       with self.assertRaisesRegex(ValueError, error):
         registry.check_wire(wire, scope)
@@ -226,9 +237,11 @@ class RegistryTest(absltest.TestCase):
     found = tf_cdops.explain("ps", topology, [1 << 20], wire="bfloat16")
     path = self.create_tempfile().full_path
     found.save_plan(path)
-    with self.assertRaisesRegex(ValueError, "pins a plan whose messages are "
-                                "encoded; give the same `wire`"):
-      tf_cdops.explain(f"@{path}", topology, [1 << 20])
+    for wire in (None, "float16"):
+      with self.assertRaisesRegex(
+          ValueError, "pins a plan whose messages are encoded, by the wire "
+          "'bfloat16'; give the same `wire`"):
+        tf_cdops.explain(f"@{path}", topology, [1 << 20], wire=wire)
     again = tf_cdops.explain(f"@{path}", topology, [1 << 20], wire="bfloat16")
     self.assertEqual(again.plan.buckets, found.plan.buckets)
 

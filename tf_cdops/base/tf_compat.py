@@ -36,9 +36,11 @@ def unmirrored_variable(initial_value: Any) -> Any:
   """Returns a variable of one device, under a strategy's scope, too.
 
   A strategy makes of every tf.Variable one on each of its devices, and has no
-  public way around.
+  public way around. In a v1 graph it is a local one, which no checkpoint has.
   """
-  return _variables.ResourceVariable(initial_value, trainable=False)
+  return _variables.ResourceVariable(
+      initial_value, trainable=False, name="tf_cdops_wire",
+      collections=[tf.compat.v1.GraphKeys.LOCAL_VARIABLES])
 
 
 def mirrored_strategy_over(

@@ -69,8 +69,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                        help="at most this many, 0 for none (default: 10)")
   wire = parser.add_argument_group("how messages are encoded")
   wire.add_argument("--wire", metavar="CODEC",
-                    help="bfloat16, float16 or one of your own (default: not "
-                    "at all)")
+                    help="bfloat16, float16, int8 or one of your own "
+                    "(default: not at all)")
   wire.add_argument("--wire_scope", default="across", metavar="SCOPE",
                     help="across, between workers (default), or all")
   link_flags.add_arguments(parser)

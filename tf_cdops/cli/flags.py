@@ -118,10 +118,10 @@ def define_flags(
          "The link between workers, by which 'auto' chooses: "
          f"{', '.join(cost.PRESETS)}; '@links.json' as `tf_cdops doctor` "
          "measures it. Default: what is common.")
-  define("wire", lambda text: _wire(text), "codec",
+  define("wire", _wire, "codec",
          "the name of a codec, such as bfloat16",
          "How messages between workers are made smaller. Default: not at all.")
-  define("wire_scope", lambda text: _wire(None, text), "scope",
+  define("wire_scope", _scope, "scope",
          "'across' or 'all'",
          "'all' encodes messages between devices of one worker, too.")
   for name in ("cross_device_ops", *_ALL):  # So that --help shows them.
@@ -177,9 +177,14 @@ def _network(text: str) -> str:
   return text
 
 
-def _wire(text: str | None, scope: str = "across") -> str:
+def _wire(text: str, scope: str = "across") -> str:
   registry.check_wire(text, scope)
-  return scope if text is None else text
+  return text
+
+
+def _scope(text: str) -> str:
+  _wire("bfloat16", text)
+  return text
 
 
 def _device(text: str, name: str) -> str:

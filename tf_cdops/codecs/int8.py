@@ -43,8 +43,9 @@ def _decode(message: tf.Tensor, like: tf.Tensor) -> tf.Tensor:
   length = tf.size(codes)
   numbers = _blocks(codes, length) * scales[:, tf.newaxis]
   numbers = tf.reshape(numbers, [-1])[:length]
-  numbers = tf.where(tf.abs(codes) == _INFINITY, codes * float("inf"), numbers)
-  numbers = tf.where(codes == _NAN, float("nan"), numbers)
+  numbers = tf.where(tf.equal(tf.abs(codes), _INFINITY),
+                     codes * float("inf"), numbers)
+  numbers = tf.where(tf.equal(codes, _NAN), float("nan"), numbers)
   return tf.ensure_shape(numbers, [like.shape.num_elements()])
 
 

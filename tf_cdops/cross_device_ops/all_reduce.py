@@ -81,9 +81,9 @@ class AllReduceCrossDeviceOps(base.CheckedCrossDeviceOps):
         takes algorithms that round each term once and the sum once, or no
         wire where that is predicted to be quicker. Dtypes that a codec
         doesn't take, and sparse values that are gathered, travel as they are.
-        With "int8" this object keeps what rounding lost, by the position,
-        shape and dtype of tensors in a batch, and adds it in the next step;
-        a v1 graph initializes that with its other variables.
+        With "int8" this object keeps what rounding lost, by the types and
+        sizes of a batch's tensors, and adds it in the next step; a v1 graph
+        has that among its local variables.
       wire_scope: "across" for messages between workers, "all" for those
         between devices of one worker, too.
 
@@ -233,8 +233,8 @@ class AllReduceCrossDeviceOps(base.CheckedCrossDeviceOps):
     self._plans.add(plan, sizes, topology)
     if self._spec.plans and len(sizes) > 1 and not plan.is_pinned:
       self._warn_of_no_plan(sizes, topology)
-    encode = (self._feedback.of_batch(sizes, topology).encode
-              if plan.wire else None)
+    encode = (self._feedback.of_batch(plan.buckets, sizes, topology).encode
+              if plan.wire and plan.wire.codec.has_state else None)
     results = executor.all_reduce(plan, tensors, topology, reduce_op,
                                   inputs.engine_options(options),
                                   self._composed, encode)

@@ -97,6 +97,12 @@ class MultiWorkerAllReduce(all_reduce.AllReduceCrossDeviceOps):
     if topology is not None and worker_devices is not None:
       raise errors.InputError(
           "`topology` and `worker_devices` both group the devices; give one.")
+    if self._wire and (reproducible or self_check):
+      raise errors.InputError(
+          f"`wire` ({str(self._wire)!r}) rounds, so that results depend on who "
+          "sums and differ from plain sums: "
+          f"`{'reproducible' if reproducible else 'self_check'}` must be "
+          "False with it.")
     self._declared = topology
     self._counted: set[tuple[str, ...]] = set()
     self._self_check = self_check

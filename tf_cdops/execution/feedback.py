@@ -7,6 +7,8 @@ al., "Error feedback fixes SignSGD and other gradient compression schemes",
 2019.
 """
 
+import collections
+import dataclasses
 import sys
 import threading
 from typing import Any
@@ -17,79 +19,132 @@ from tf_cdops.base import tf_compat
 from tf_cdops.fabric import base
 
 _MOST = 64  # Batches; a long run may have ever new shapes.
+_ATTRIBUTE = "_tf_cdops_feedback"  # Of a graph.
+_Variables = dict[Any, tf.Variable]
 
 
 class Feedback:
   """What was lost, one variable for each message of each batch.
 
   Each is on the device that sends the message, so they aren't mirrored. They
-  are made once per batch of tensors; a new process begins with zeros, which
-  does no harm. A v1 graph has its own, to be initialized with its other
-  variables.
+  are made once for each batch of tensors that one function reduces, whatever
+  function that is, and once for each batch in eager code; a new process or a
+  new connection begins with zeros, which does no harm. A v1 graph has its own,
+  among its local variables.
   """
 
   def __init__(self) -> None:
-    self._batches: dict[Any, dict[Any, tf.Variable]] = {}
-    self._overflows: dict[Any, tf.Variable] = {}
+    self._batches: dict[Any, _Variables] = {}
+    self._overflows: _Variables = {}
     self._lock = threading.Lock()
 
   def __reduce__(self) -> Any:  # A copy, pickled or not, begins anew.
     return Feedback, ()
 
   def of_batch(self, *batch: Any) -> "BatchFeedback":
-    """Returns that of a batch, which the arguments tell from others."""
-    key = batch, _graph()
+    """Returns that of a batch, which the arguments tell from others.
+
+    Of the same ones that a graph has several times, each has its own.
+    """
+    key = batch, tf_compat.connection_number()
     with self._lock:
-      lost = self._batches.pop(key, {})
-      self._batches[key] = lost
-      for oldest in list(self._batches)[:-_MOST]:
-        del self._batches[oldest]
-    return BatchFeedback(lost, self._overflows)
+      if tf.executing_eagerly():
+        return BatchFeedback(self._lost(key), self._overflows, self._lock)
+      there = self._in(tf.compat.v1.get_default_graph())
+      key = key, there.counts[key]
+      there.counts[key[0]] += 1
+      if _are_functions():
+        lost, overflows = self._lost(key), self._overflows
+        there.kept += [lost, overflows]  # While the function lives.
+      else:
+        lost, overflows = {}, there.overflows
+      return BatchFeedback(lost, overflows, self._lock)
 
   def overflows(self) -> list[tf.Variable]:
     """Returns, of each device, how many numbers were too large so far."""
-    return [counted for (_, graph), counted in self._overflows.items()
-            if graph is _graph()]
+    with self._lock:
+      there = (self._overflows if _are_functions() else self._in(
+          tf.compat.v1.get_default_graph()).overflows)
+      number = tf_compat.connection_number()
+      return [counted for (_, connection), counted in there.items()
+              if connection == number]
+
+  def _lost(self, key: Any) -> _Variables:
+    lost = self._batches.pop(key, {})
+    self._batches[key] = lost
+    for oldest in list(self._batches)[:-_MOST]:
+      del self._batches[oldest]
+    return lost
+
+  def _in(self, graph: Any) -> "_InGraph":
+    """Returns what belongs to a graph, and goes with it."""
+    states = getattr(graph, _ATTRIBUTE, None)
+    if states is None:
+      states = dict[Feedback, _InGraph]()
+      setattr(graph, _ATTRIBUTE, states)
+    found: _InGraph = states.setdefault(self, _InGraph())
+    return found
+
+
+@dataclasses.dataclass
+class _InGraph:
+  """What a graph has of one object's feedback."""
+
+  counts: collections.Counter[Any] = dataclasses.field(
+      default_factory=collections.Counter)
+  kept: list[_Variables] = dataclasses.field(default_factory=list)
+  overflows: _Variables = dataclasses.field(default_factory=dict)
 
 
 class BatchFeedback:
   """That of one batch, message by message, in the order they are made."""
 
-  def __init__(self, lost: dict[Any, tf.Variable],
-               overflows: dict[Any, tf.Variable]):
+  def __init__(self, lost: _Variables, overflows: _Variables,
+               lock: threading.Lock):
     self._lost, self._overflows, self._count = lost, overflows, 0
+    self._lock = lock
 
   def encode(self, vector: tf.Tensor, codec: base.Codec,
              place: str) -> tf.Tensor:
     """Returns a vector's message, with what was lost the last time."""
     self._count += 1
-    done = []
+    done, lost = [], None
     if codec.has_feedback and vector.shape.is_fully_defined():
-      lost = _made_once(self._lost, (self._count, place), place,
-                        vector.shape, vector.dtype)
+      lost = self._made_once(self._lost, (self._count, place), place,
+                             vector.shape, vector.dtype)
       vector = vector + lost
     if codec.overflows is not None:
       done.append(self._counted(codec.overflows(vector), codec, place))
     message = codec.encode(vector)
-    if codec.has_feedback and vector.shape.is_fully_defined():
+    if lost is not None:
       rest = vector - codec.decode(message, vector)
       # What isn't finite stays so by itself; it mustn't come back.
       done.append(lost.assign(tf.where(tf.math.is_finite(rest), rest, 0.0)))
-    if not done or _graph() is None:
+    if not done or _are_functions():
       return message  # A function makes all assignments there are.
     with tf.control_dependencies(done):
       return tf.identity(message)
 
   def _counted(self, number: tf.Tensor, codec: base.Codec,
-               place: str) -> tf.Operation:
+               place: str) -> Any:
     """Adds to a device's count, and says so there the first time."""
-    counted = _made_once(self._overflows, (place, _graph()), place, (),
-                         tf.int64)
-    is_first = (counted == 0) & (number > 0)
+    counted = self._made_once(
+        self._overflows, (place, tf_compat.connection_number()), place, (),
+        tf.int64)
+    is_first = tf.equal(counted, 0) & (number > 0)
     told = tf.cond(is_first, lambda: _told(number, codec, place),
                    lambda: False)
     with tf.control_dependencies([told]):
       return counted.assign_add(number)
+
+  def _made_once(self, there: _Variables, key: Any, place: str, shape: Any,
+                 dtype: tf.DType) -> tf.Variable:
+    """Returns a variable of one device, zero at first."""
+    with self._lock:
+      if key not in there:
+        with tf.init_scope(), tf.device(place):
+          there[key] = tf_compat.unmirrored_variable(tf.zeros(shape, dtype))
+      return there[key]
 
 
 def _told(number: tf.Tensor, codec: base.Codec, place: str) -> tf.Tensor:
@@ -101,17 +156,7 @@ def _told(number: tf.Tensor, codec: base.Codec, place: str) -> tf.Tensor:
     return tf.constant(True)
 
 
-def _made_once(there: dict[Any, tf.Variable], key: Any, place: str,
-               shape: Any, dtype: tf.DType) -> tf.Variable:
-  """Returns a variable of one device, zero at first."""
-  if key not in there:
-    with tf.init_scope(), tf.device(place):
-      there[key] = tf_compat.unmirrored_variable(tf.zeros(shape, dtype))
-  return there[key]
-
-
-def _graph() -> Any:
-  """Returns TensorFlow 1's graph; None for eager code and functions."""
-  if tf.compat.v1.executing_eagerly_outside_functions():
-    return None
-  return tf.compat.v1.get_default_graph()
+def _are_functions() -> bool:
+  """Whether graphs are those of tf.function, and not TensorFlow 1's."""
+  there: bool = tf.compat.v1.executing_eagerly_outside_functions()
+  return there

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from tf_cdops import cost
 from tf_cdops import registry
+from tf_cdops.base import errors
 from tf_cdops.cost import usage
 from tf_cdops.planning import planner
 from tf_cdops.planning import spec as spec_lib
@@ -106,6 +107,8 @@ class PlanCosts:
       algorithm = registry.lookup(name, 1)
       coded = (registry.wired(algorithm, self.wire) if self.wire
                and wiring.can_be_wired(algorithm, self.wire) else algorithm)
+      if not self._can_run(coded):
+        continue
       found.append(_named(name, self.model.cost(
           [one._replace(algorithm=coded if one.algorithm.wire else algorithm)
            for one in batches[algorithm.pair is not None]])))
@@ -134,12 +137,25 @@ class PlanCosts:
         str(plan.wire) if buckets[0].wired else None,
         self._roundings(plan.algorithm(buckets[0])))
 
+  def _can_run(self, algorithm: registry.Algorithm) -> bool:
+    """Whether it sends nothing that its wire would have to round again."""
+    wire, topology = algorithm.wire, self.model.topology
+    if (wire is None or wire.codec.is_exact_again
+        or wiring.is_rounded_least(algorithm, wire)
+        or len(topology.devices) > usage.MOST_TRACED):
+      return True
+    try:
+      proof.prove(algorithm, topology, len(topology.devices))
+    except errors.AlgorithmError:
+      return False
+    return True
+
   def _roundings(self, algorithm: registry.Algorithm) -> int | None:
     """Returns how often terms are rounded for a wire; None if not known."""
     topology = self.model.topology
     if algorithm.wire is None:
       return 0
-    if wiring.is_rounded_least(algorithm):
+    if wiring.is_rounded_least(algorithm, algorithm.wire):
       return 2
     if len(topology.devices) > usage.MOST_TRACED:
       return None

@@ -177,7 +177,9 @@ def _about_wire(e: "explanation.Explanation") -> list[str]:
   if unfit:
     lines.append(f"{' and '.join(unfit)} travel as they are: {codec.name} "
                  f"takes {', '.join(sorted(codec.dtypes))}.")
-  if dtypes & codec.dtypes:
+  if dtypes & codec.dtypes and e.plan.is_pinned:
+    lines.append("The pinned plan has no wire.")
+  elif dtypes & codec.dtypes:
     lines.append(
         f"The wire {e.wire} doesn't pay here: it is predicted to be slower."
         if len(e.topology.workers) > 1 or e.wire.scope == "all" else

@@ -188,7 +188,8 @@ def _units(topology: topology_lib.Topology, nccl: bool, network: cost.Network,
     algorithm = registry.lookup(name)
     if wire is None:
       found[name] = units.of_algorithm(model, algorithm)
-    elif wiring.is_rounded_least(algorithm):
+    elif (wiring.is_rounded_least(algorithm, wire)
+          and wiring.can_be_wired(algorithm, wire)):
       found[name] = units.of_algorithm(model, registry.wired(algorithm, wire))
   return {(name, shards): unit for name, unit in found.items()
           for shards in _shards(name, topology, wire is not None)}
@@ -200,6 +201,8 @@ def _cheapest(sizes: tuple[int, ...], topology: topology_lib.Topology,
   """Tries each limit of packing, with the best algorithms below and above."""
   found = _units(topology, nccl, network, wire,
                  registry.all_reduce_algorithms())
+  if not found:  # No algorithm for a wire.
+    return []
   search = next(one for one in _SEARCHES if len(sizes) <= one.most)
   model = cost.Model(topology, network)
   plans, divided = [], -1

@@ -54,6 +54,7 @@ class PinnedPlan:
 
   batch: Batch
   buckets: tuple[buckets_lib.Bucket, ...]
+  wire: str | None = None
 
   def to_dict(self) -> dict[str, Any]:
     """Returns what `from_dict` takes."""
@@ -65,7 +66,7 @@ class PinnedPlan:
                      "rotation": bucket.rotation}
                     | ({"wired": True} if bucket.wired else {})
                     for bucket in self.buckets],
-    }
+    } | ({"wire": self.wire} if self.wire else {})
 
 
 def from_dict(content: Any, where: str) -> PinnedPlan:
@@ -95,7 +96,10 @@ def from_dict(content: Any, where: str) -> PinnedPlan:
   buckets = tuple(_bucket(bucket, batch, f"{where}: its bucket {i}")
                   for i, bucket in enumerate(content["buckets"]))
   _check_each_once(buckets, len(tensors), where)
-  return PinnedPlan(batch, buckets)
+  wire = content.get("wire")
+  if any(bucket.wired for bucket in buckets) and not isinstance(wire, str):
+    _refuse(f"{where}: its 'wire' ({wire!r}) must be a text: a bucket is wired")
+  return PinnedPlan(batch, buckets, wire)
 
 
 def difference(batch: Batch, plans: Sequence[PinnedPlan]) -> str:

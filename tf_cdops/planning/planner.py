@@ -134,7 +134,7 @@ def plan(sizes: Sequence[TensorSize], topology: topology_lib.Topology,
   """
   pinned_plan = spec.pinned_plan(sizes, topology)
   if pinned_plan is not None:
-    return _pinned(pinned_plan.buckets, wire, spec)
+    return _pinned(pinned_plan, wire, spec)
   packing = packing or spec.packing or Packing()
   if wire is not None and not _sends(topology, wire):
     wire = None
@@ -164,7 +164,9 @@ def plan(sizes: Sequence[TensorSize], topology: topology_lib.Topology,
 def to_pin(plan: Plan, sizes: Sequence[TensorSize],
            topology: topology_lib.Topology) -> pinned.PinnedPlan:
   """Returns a plan as files have it."""
-  return pinned.PinnedPlan(pinned.Batch.of(sizes, topology), plan.buckets)
+  wired = any(bucket.wired for bucket in plan.buckets)
+  return pinned.PinnedPlan(pinned.Batch.of(sizes, topology), plan.buckets,
+                           str(plan.wire) if wired else None)
 
 
 def all_reduces(plan: Plan, sizes: Sequence[TensorSize],
@@ -232,10 +234,12 @@ def _sends(topology: topology_lib.Topology, wire: registry.Wire) -> bool:
              else topology.workers) > 1
 
 
-def _pinned(buckets: tuple[Bucket, ...], wire: registry.Wire | None,
+def _pinned(saved: pinned.PinnedPlan, wire: registry.Wire | None,
             spec: spec_lib.AllReduceSpec) -> Plan:
-  if wire is None and any(bucket.wired for bucket in buckets):
+  if saved.wire and saved.wire != (wire and str(wire)):
     raise errors.SpecError(
         f"`all_reduce_spec` ('@{spec.file}') pins a plan whose messages are "
-        "encoded; give the same `wire` as when it was saved.")
-  return Plan(buckets, is_pinned=True, wire=wire)
+        f"encoded, by the wire {saved.wire!r}; give the same `wire`, and not "
+        f"{wire and str(wire)!r}.")
+  return Plan(saved.buckets, is_pinned=True,
+              wire=wire if saved.wire else None)

@@ -53,6 +53,11 @@ class WireCodec:
   has_feedback: bool = False
   overflows: Callable[[Any], Any] | None = None
 
+  @property
+  def has_state(self) -> bool:
+    """Whether classes keep anything for it, from step to step."""
+    return self.has_feedback or self.overflows is not None
+
   def __deepcopy__(self, memo: Any) -> "WireCodec":
     return self
 
@@ -145,6 +150,10 @@ def check_wire(wire: Any, scope: str = SCOPES[0]) -> Wire | None:
     raise errors.InputError(
         f"`wire_scope` ({scope!r}) must be 'across', for what goes between "
         "workers, or 'all', for what goes between devices of one, too.")
+  if wire is None and scope != SCOPES[0]:
+    raise errors.InputError(
+        f"`wire_scope` ({scope!r}) must be given with a `wire`, such as "
+        "'bfloat16'.")
   if wire is None:
     return None
   if isinstance(wire, WireCodec):

@@ -64,10 +64,11 @@ def can_be_wired(algorithm: Algorithm, wire: wire_lib.Wire) -> bool:
   return not algorithm.pair[1].modelled
 
 
-def is_rounded_least(algorithm: Algorithm) -> bool:
+def is_rounded_least(algorithm: Algorithm, wire: wire_lib.Wire) -> bool:
   """Whether a wire rounds each term once, and the sum once, and no more."""
-  inter = algorithm.pair[1] if algorithm.pair else algorithm
-  return inter.in_order
+  if wire.scope == "all" or algorithm.pair is None:
+    return algorithm.in_order
+  return algorithm.pair[1].in_order
 
 
 @dataclasses.dataclass(frozen=True, eq=False, slots=True)
@@ -121,7 +122,7 @@ class _Wired:
             for part in self._fabric.split(value.value, count)]
 
   def concat(self, parts: Sequence[_Value], place: str) -> _Value:
-    here = [self.copy(part, place) for part in parts]
+    here = [self._decoded(part, place) for part in parts]
     replicas = self._everyone
     for part in here:
       if part.length != 0:
@@ -131,9 +132,9 @@ class _Wired:
 
   def add(self, values: Sequence[_Value], place: str, *,
           in_order: bool = False) -> _Value:
-    here = [self.copy(value, place) for value in values]
-    if len(here) == 1:
-      return here[0]
+    if len(values) == 1:
+      return self.copy(values[0], place)
+    here = [self._decoded(value, place) for value in values]
     total = self._fabric.add([value.value for value in here], place,
                              in_order=in_order)
     replicas = 0
@@ -156,6 +157,11 @@ class _Wired:
           self._fabric.decode(message, self._codec, value.value),
           value.replicas, message)
     return self._arrived[id(value), place][1]
+
+  def _decoded(self, value: _Value, place: str) -> _Value:
+    """Returns what needs no message to get there as it is."""
+    return (value if self._keys[value.place] == self._keys[place]
+            else self.copy(value, place))
 
   def native_all_reduce(self, engine: str, values: Sequence[_Value],
                         group: base.Group) -> list[_Value]:
