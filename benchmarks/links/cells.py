@@ -122,7 +122,7 @@ def all_cells() -> list[Cell]:
 
 
 def quick_cells() -> list[Cell]:
-  """Returns those that say most in twenty minutes."""
+  """Returns those that say most in half an hour."""
   return [*(Cell(4, 1, rate, load) for rate in (SLOW, FAST)
             for load in ("big", "uneven", "mobilenet", "small")),
           Cell(4, 1, FAST, "resnet"), Cell(4, 2, SLOW, "uneven"),
