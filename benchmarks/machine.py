@@ -14,11 +14,16 @@ def facts() -> dict[str, str]:
       "cores": str(len(os.sched_getaffinity(0))
                    if hasattr(os, "sched_getaffinity") else os.cpu_count()),
       "memory": _gigabytes(_find("/proc/meminfo", r"^MemTotal:\s*(\d+) kB")),
-      "system": f"{platform.system()} {platform.release()}",
+      "system": f"{platform.system()} {_release()}",
       "Python": platform.python_version(),
       "TensorFlow": _tensorflow(),
       "tf_cdops": _version("tf-cdops"),
   }
+
+
+def _release() -> str:
+  """The kernel's version without its build, which changes no figures."""
+  return ".".join(platform.release().split(".")[:2])
 
 
 def _find(path: str, pattern: str) -> str:
