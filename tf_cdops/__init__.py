@@ -16,6 +16,7 @@ if TYPE_CHECKING:
   from tf_cdops.base.topology import Topology
   from tf_cdops.cli import flags
   from tf_cdops.cluster import LocalCluster
+  from tf_cdops.cluster import SpmdStrategy
   from tf_cdops.cluster import multi_worker_strategy
   from tf_cdops.cost import Network
   from tf_cdops.cross_device_ops import AllReduceCrossDeviceOps
@@ -38,6 +39,7 @@ __all__ = [
     "NcclAllReduce",
     "Network",
     "ReductionToOneDevice",
+    "SpmdStrategy",
     "Topology",
     "__version__",
     "all_reduce",
@@ -61,6 +63,7 @@ _HOMES = {
     "NcclAllReduce": "tf_cdops.cross_device_ops",
     "Network": "tf_cdops.cost",
     "ReductionToOneDevice": "tf_cdops.cross_device_ops",
+    "SpmdStrategy": "tf_cdops.cluster",
     "Topology": "tf_cdops.base.topology",
     "all_reduce": "tf_cdops.execution.all_reducing",
     "all_reduce_algorithms": "tf_cdops.registry",

@@ -4,14 +4,19 @@ Each one is here because no public name does its job. Checked with TensorFlow
 2.16 and 2.21.
 """
 
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 from tensorflow.python import pywrap_tfe as _pywrap_tfe
 from tensorflow.python.client import pywrap_tf_session as _session
+from tensorflow.python.distribute import (
+    collective_all_reduce_strategy as _collective_strategy)
 from tensorflow.python.distribute import device_util as _device_util
+from tensorflow.python.distribute import distribute_lib as _distribute_lib
 from tensorflow.python.distribute import values as _values
+from tensorflow.python.distribute import values_util as _values_util
 from tensorflow.python.eager import context as _context
 from tensorflow.python.framework import func_graph as _func_graph
 from tensorflow.python.framework import kernels as _kernels
@@ -68,6 +73,60 @@ def mirrored_strategy_over(
         (_device_util.get_host_for_device(names[0]), tuple(names))
         for names in input_workers)
   return strategy
+
+
+class SpmdExtended(_collective_strategy.CollectiveAllReduceExtended):
+  """What does MultiWorkerMirroredStrategy's work, with another way to reduce.
+
+  The public class makes its own, and insists on TensorFlow's way. Of a worker
+  without accelerators it takes one CPU, and this one takes all logical ones.
+  """
+
+  def __init__(self, strategy: Any, cluster_resolver: Any, options: Any,
+               make_ops: Callable[[Sequence[str], int], Any]):
+    """Initializes; waits for all workers.
+
+    Args:
+      strategy: whose it is.
+      cluster_resolver: the workers; None for TF_CONFIG.
+      options: tf.distribute.experimental.CommunicationOptions.
+      make_ops: (devices, number of workers) -> what it reduces with.
+    """
+    super().__init__(strategy, cluster_resolver=cluster_resolver,
+                     communication_options=options)
+    self._cross_device_ops = make_ops(self.worker_devices, self._num_workers)
+
+  def _initialize_local_devices(self, cluster_resolver: Any,
+                                worker_device: str) -> Any:
+    devices, kind = super()._initialize_local_devices(cluster_resolver,
+                                                      worker_device)
+    if kind == "CPU":
+      devices = tuple(f"{worker_device}/device:CPU:{i}" for i in range(
+          len(tf.config.list_logical_devices("CPU"))))
+    return devices, kind
+
+  def _replica_ctx_all_reduce(self, reduce_op: Any, value: Any,
+                              options: Any = None) -> Any:
+    """What a replica context's all_reduce calls."""
+    options = self._communication_options.merge(options)
+    thread = threading.current_thread()
+    is_alone = len(self.worker_devices) == 1
+    if tf.executing_eagerly() or not is_alone and (
+        getattr(thread, "graph", None) is tf.compat.v1.get_default_graph()):
+      # Replicas meet, and their values are reduced together.
+      return _distribute_lib.StrategyExtendedV2._replica_ctx_all_reduce(
+          self, reduce_op, value, options)
+    flat = tf.nest.flatten(value)
+    ops = self._cross_device_ops
+    replica = tf.distribute.get_replica_context()._replica_id
+    return tf.nest.pack_sequence_as(value, (
+        ops.all_reduce(reduce_op, flat, options) if is_alone
+        else ops.all_reduce_alone(reduce_op, flat, replica, options)))
+
+
+def mark_as_unsaveable() -> None:
+  """Keeps a function with collective ops from being saved, as TF's own does."""
+  _values_util.mark_as_unsaveable()
 
 
 def full_device_name(name: str) -> str:

@@ -9,14 +9,17 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
   from tf_cdops.cluster.local import LocalCluster
+  from tf_cdops.cluster.spmd import SpmdStrategy
   from tf_cdops.cluster.strategy import multi_worker_strategy
   from tf_cdops.cluster.watchdog import StepWatchdog
 
-__all__ = ["LocalCluster", "StepWatchdog", "multi_worker_strategy"]
+__all__ = ["LocalCluster", "SpmdStrategy", "StepWatchdog",
+           "multi_worker_strategy"]
 
 # Public name -> the module that has it.
 _HOMES = {
     "LocalCluster": "tf_cdops.cluster.local",
+    "SpmdStrategy": "tf_cdops.cluster.spmd",
     "StepWatchdog": "tf_cdops.cluster.watchdog",
     "multi_worker_strategy": "tf_cdops.cluster.strategy",
 }

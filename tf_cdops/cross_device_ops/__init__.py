@@ -9,12 +9,14 @@ from tf_cdops.cross_device_ops.nccl_all_reduce import NcclAllReduce
 from tf_cdops.cross_device_ops.reduction_to_one_device import (
     ReductionToOneDevice,
 )
+from tf_cdops.cross_device_ops.spmd_all_reduce import SpmdAllReduce
 
 __all__ = [
     "AllReduceCrossDeviceOps",
     "MultiWorkerAllReduce",
     "NcclAllReduce",
     "ReductionToOneDevice",
+    "SpmdAllReduce",
 ]
 
 

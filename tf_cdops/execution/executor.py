@@ -104,7 +104,9 @@ def all_reduce(plan: planner.Plan, batch: Sequence[Sequence[tf.Tensor]],
                topology: topology_lib.Topology, reduce_op: Any,
                options: engines.Options | None = None,
                composed: Sequence[Composition] = (),
-               encode: tensorflow_fabric.Encode | None = None
+               encode: tensorflow_fabric.Encode | None = None,
+               summed_by: Callable[[planner.Bucket], registry.AllReduce]
+               | None = None, num_replicas: int | None = None
                ) -> list[list[tf.Tensor]]:
   """Sums or averages a batch as planned.
 
@@ -116,6 +118,8 @@ def all_reduce(plan: planner.Plan, batch: Sequence[Sequence[tf.Tensor]],
     options: for TensorFlow's own engines.
     composed: what is made of each algorithm, such as `registry.in_order`.
     encode: makes a wire's messages; the codec does if None.
+    summed_by: what sums a bucket; the plan's algorithm if None.
+    num_replicas: of how many it is the mean; of the devices if None.
 
   Returns:
     For each value, its result, one tensor per device.
@@ -124,9 +128,8 @@ def all_reduce(plan: planner.Plan, batch: Sequence[Sequence[tf.Tensor]],
   fabric = tensorflow_fabric.TensorFlowFabric(options, encode)
   results: list[list[Any]] = [[None] * len(names) for _ in batch]
   for bucket in plan.buckets:
-    algorithm = plan.algorithm(bucket)
-    for compose in composed:
-      algorithm = compose(algorithm)
+    sum_up = (summed_by(bucket) if summed_by
+              else _composed(plan.algorithm(bucket), composed))
     values = [batch[i] for i in bucket.tensors]
     layout = _Layout.from_tensors([tensors[0] for tensors in values])
     packed = [layout.pack([tensors[rank] for tensors in values], name,
@@ -135,7 +138,7 @@ def all_reduce(plan: planner.Plan, batch: Sequence[Sequence[tf.Tensor]],
     if bucket.wired:
       vectors = [fabric.emitter.flat(tensor, name)
                  for tensor, name in zip(packed, names, strict=True)]
-    sums = algorithm.all_reduce(
+    sums = sum_up(
         fabric, fabric.place(vectors, names),
         base.Group.from_topology(topology, bucket.rotation))
     for rank, (total, name) in enumerate(zip(sums, names, strict=True)):
@@ -143,11 +146,18 @@ def all_reduce(plan: planner.Plan, batch: Sequence[Sequence[tf.Tensor]],
       if whole is packed[rank]:  # Nothing to sum; place it all the same.
         whole = tensorflow_fabric.copy(whole, name)
       if reduce_op == tf.distribute.ReduceOp.MEAN:  # Once a pack.
-        whole = divide_on(name, whole, len(names))
+        whole = divide_on(name, whole, num_replicas or len(names))
       parts = layout.unpack(whole, name, fabric.emitter)
       for i, part in zip(bucket.tensors, parts, strict=True):
         results[i][rank] = part
   return results
+
+
+def _composed(algorithm: registry.Algorithm,
+              functions: Sequence[Composition]) -> registry.AllReduce:
+  for compose in functions:
+    algorithm = compose(algorithm)
+  return algorithm.all_reduce
 
 
 @dataclasses.dataclass(frozen=True)

@@ -109,7 +109,7 @@ def _function(engine: str, places: tuple[str, ...], options: Options,
 def _emit(engine: str, tensors: Sequence[tf.Tensor], places: tuple[str, ...],
           options: Options) -> list[tf.Tensor]:
   dtype = tensors[0].dtype
-  carried = [_on(place, _to_carrier, engine, tensor)
+  carried = [_on(place, to_carrier, engine, tensor)
              for tensor, place in zip(tensors, places, strict=True)]
   graph = tf.compat.v1.get_default_graph()
   # For each place, the ops of the last all-reduce there: no place waits for
@@ -129,7 +129,7 @@ def _emit(engine: str, tensors: Sequence[tf.Tensor], places: tuple[str, ...],
   for total, place in zip(sums, places, strict=True):
     with tf.device(place), tf.control_dependencies(launched):
       tied.append(tf.identity(total))
-  return [_on(place, _from_carrier, total, dtype)
+  return [_on(place, from_carrier, total, dtype)
           for total, place in zip(tied, places, strict=True)]
 
 
@@ -212,7 +212,7 @@ _SUMS = {
 _REAL = {tf.complex64: tf.float32, tf.complex128: tf.float64}
 
 
-def _to_carrier(engine: str, tensor: tf.Tensor) -> tf.Tensor:
+def to_carrier(engine: str, tensor: tf.Tensor) -> tf.Tensor:
   """Returns the tensor in a dtype that the engine sums."""
   if tensor.dtype in _SUMS[engine]:
     return tensor
@@ -227,7 +227,7 @@ def _to_carrier(engine: str, tensor: tf.Tensor) -> tf.Tensor:
       "cast the values, or use another algorithm.")
 
 
-def _from_carrier(total: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+def from_carrier(total: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
   if total.dtype == dtype:
     return total
   return (tf.bitcast(total, dtype) if dtype in _REAL

@@ -4,6 +4,7 @@ from tf_cdops.registry.algorithm import Algorithm
 from tf_cdops.registry.algorithm import AllReduce
 from tf_cdops.registry.composition import in_order
 from tf_cdops.registry.composition import sharded
+from tf_cdops.registry.pairs import on_one_worker
 from tf_cdops.registry.pairs import pair
 from tf_cdops.registry.registration import all_reduce_algorithms
 from tf_cdops.registry.registration import lookup
@@ -31,6 +32,7 @@ __all__ = [
     "engine_traffic",
     "in_order",
     "lookup",
+    "on_one_worker",
     "pair",
     "phase",
     "register_all_reduce",

@@ -61,6 +61,28 @@ def pair(intra: Algorithm, inter: Algorithm) -> Algorithm:
       pair=(intra, inter))
 
 
+def on_one_worker(intra: Algorithm, across: Callable[[Any, Any, int], Any]
+                  ) -> algorithm_lib.AllReduce:
+  """Returns a worker's own side of a pair, for a program that has no other.
+
+  Args:
+    intra: what sums inside the worker.
+    across: (fabric, part, number) -> the part's sum over all workers, where
+      the part is. All workers have the same parts on the same devices.
+  """
+
+  def all_reduce(fabric: base.Fabric, values: Sequence[Any],
+                 group: base.Group) -> list[Any]:
+    if values[0].length == 0:
+      return list(values)
+    down, up = _halves(intra, group)
+    sums = [across(fabric, part, c)
+            for c, part in enumerate(down(fabric, values, group))]
+    return up(fabric, sums, group)
+
+  return all_reduce
+
+
 def _scatters(intra: Algorithm, group: base.Group) -> bool:
   return bool(intra.reduce_scatter) and (
       len({len(ranks) for ranks in group.workers}) == 1)

@@ -1,0 +1,271 @@
+"""SpmdAllReduce: all-reduce among programs, of which each has its own worker."""
+
+import functools
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tf_cdops import registry
+from tf_cdops.base import device_names
+from tf_cdops.base import errors
+from tf_cdops.base import tf_compat
+from tf_cdops.base import topology as topology_lib
+from tf_cdops.cross_device_ops import base
+from tf_cdops.execution import executor
+from tf_cdops.execution import feedback
+from tf_cdops.execution import inputs
+from tf_cdops.execution import sparse as sparse_lib
+from tf_cdops.execution import spmd
+from tf_cdops.fabric import peers as peers_lib
+from tf_cdops.planning import planner
+from tf_cdops.planning import spec as spec_lib
+from tf_cdops.planning import spmd_rules
+from tf_cdops.registry import requirements
+
+_MOST_FUNCTIONS = 256  # For eager code; each is for tensors of some shapes.
+
+
+class SpmdAllReduce(base.CheckedCrossDeviceOps):
+  """What `SpmdStrategy` reduces with, on the devices of one program.
+
+  Every call is one of all programs: each makes the same, in the same order.
+  """
+
+  def __init__(self, devices: Sequence[str], num_workers: int, *,
+               spec: spec_lib.AllReduceSpec, wire: registry.Wire | None = None,
+               bytes_per_pack: int | None = None, sparse: str = "gather",
+               on_call: Callable[[], int] | None = None):
+    """Initializes.
+
+    Args:
+      devices: this program's; every program has as many of the same kind.
+      num_workers: how many programs there are.
+      spec: what sums which tensors.
+      wire: how messages between programs are encoded.
+      bytes_per_pack: the most bytes that travel together; None to choose.
+      sparse: see `AllReduceCrossDeviceOps`.
+      on_call: is called when a function that has all-reduces is.
+    """
+    super().__init__()
+    self._devices, self._num_workers = tuple(devices), num_workers
+    self._wire = wire if num_workers > 1 else None
+    self._bytes_per_pack = bytes_per_pack
+    self._sparse = sparse_lib.check_mode(sparse)
+    self._on_call = on_call
+    self.topology = _everyones(self._devices, num_workers)
+    self.spec = spmd_rules.resolve(
+        spec, num_workers, wire=self._wire,
+        nccl=requirements.nccl_can_run(self.topology, executor.machine()))
+    self._feedback = feedback.Feedback()
+    self._functions = functools.lru_cache(maxsize=_MOST_FUNCTIONS)(
+        self._function)
+    self._lock = threading.Lock()  # Of several threads one at a time.
+
+  @property
+  def _num_between_graph_workers(self) -> int:
+    """What TensorFlow's base class asks, lest it take one value for the sum."""
+    return self._num_workers
+
+  def __deepcopy__(self, memo: Any) -> "SpmdAllReduce":
+    return SpmdAllReduce(
+        self._devices, self._num_workers, spec=self.spec, wire=self._wire,
+        bytes_per_pack=self._bytes_per_pack, sparse=self._sparse,
+        on_call=self._on_call)
+
+  def plan(self, sizes: tuple[planner.TensorSize, ...],
+           options: Any = None) -> planner.Plan:
+    """Returns how a batch travels; all programs come to the same."""
+    cap = (options.bytes_per_pack if options else 0) or self._bytes_per_pack
+    return executor.checked_plan(sizes, self.topology, self.spec,
+                                 spmd_rules.packing(sizes, cap), None,
+                                 self._wire)
+
+  def all_reduce(self, reduce_op: Any, values: Sequence[Any],
+                 options: Any = None) -> list[Any]:
+    """All-reduces what the only replica of this program has.
+
+    Args:
+      reduce_op: SUM or MEAN.
+      values: tensors or IndexedSlices.
+      options: tf.distribute.experimental.CommunicationOptions.
+    """
+    return [result for result, in self._reduced(
+        reduce_op, [[value] for value in values], options)]
+
+  def all_reduce_alone(self, reduce_op: Any, values: Sequence[Any],
+                       replica: int, options: Any = None) -> list[Any]:
+    """All-reduces what one of several replicas has, without seeing the others.
+
+    Inside a branch or a loop of a replica's own, replicas can't meet.
+    """
+    place = self._devices[replica]
+    peers = self._peers(options)
+    results = []
+    for value in values:
+      if sparse_lib.is_sparse(value):
+        raise errors.InputError(
+            "`value` (tf.IndexedSlices) can't be all-reduced inside a branch "
+            "or loop of a replica that has others beside it on its worker; "
+            "use tf.convert_to_tensor, or reduce it outside.")
+      total = peers.all_reduce_everywhere(tf.convert_to_tensor(value), place)
+      results.append(
+          executor.divide_on(place, total, peers.num_replicas)
+          if reduce_op == tf.distribute.ReduceOp.MEAN else total)
+    return results
+
+  def reduce_implementation(self, reduce_op: Any, per_replica_value: Any,
+                            destinations: Any, options: Any) -> Any:
+    return self.batch_reduce_implementation(
+        reduce_op, [(per_replica_value, destinations)], options)[0]
+
+  def batch_reduce_implementation(self, reduce_op: Any,
+                                  value_destination_pairs: Any,
+                                  options: Any) -> list[Any]:
+    tf_compat.mark_as_unsaveable()
+    values = [self._on_devices(value) for value, _ in value_destination_pairs]
+    return [self._placed(result, value, destinations)
+            for result, (value, destinations) in zip(
+                self._reduced(reduce_op, values, options),
+                value_destination_pairs, strict=True)]
+
+  def _gather_implementation(self, per_replica_value: Any, destinations: Any,
+                             axis: Any, options: Any) -> Any:
+    tf_compat.mark_as_unsaveable()
+    peers = self._peers(options)
+    values = self._on_devices(per_replica_value)
+    joined = self._run(("gather", int(axis) if not tf.is_tensor(axis) else 0,
+                        peers),
+                       lambda flat: spmd.gather(flat, axis, peers), values)
+    return self._placed(joined, per_replica_value, destinations)
+
+  def _on_devices(self, value: Any) -> list[Any]:
+    """Returns what each device has of a value, as a tensor or slices."""
+    if len(value.values) != len(self._devices):
+      raise errors.InputError(
+          f"`value` has {len(value.values)} replicas and this program "
+          f"{len(self._devices)} devices; there must be one per device.")
+    return [part if sparse_lib.is_sparse(part)
+            else executor.as_tensor(part, place)
+            for part, place in zip(value.values, self._devices, strict=True)]
+
+  def _reduced(self, reduce_op: Any, batch: Sequence[Sequence[Any]],
+               options: Any) -> list[list[Any]]:
+    """Returns results, one per device, of values, one per device each."""
+    peers = self._peers(options)
+    prepared = [sparse_lib.prepare(values, self._devices, self._sparse)
+                for values in batch]
+    cap = options.bytes_per_pack if options else 0
+    results: list[list[Any]] = self._run(
+        ("reduce", reduce_op, peers, cap),
+        lambda values: self._emit(reduce_op, values, peers, options), prepared)
+    return results
+
+  def _emit(self, reduce_op: Any, batch: Sequence[Sequence[Any]],
+            peers: peers_lib.Peers, options: Any) -> list[list[Any]]:
+    results: list[Any] = [None] * len(batch)
+    dense = {}
+    for i, values in enumerate(batch):
+      if any(map(sparse_lib.is_sparse, values)):
+        results[i] = spmd.gather_slices(values, peers, reduce_op)
+      else:
+        dense[i] = values
+    if dense:
+      sizes = tuple(map(inputs.size_of, dense.values()))
+      plan = self.plan(sizes, options)
+      encode = (self._feedback.of_batch(plan.buckets, sizes).encode
+                if plan.wire and plan.wire.codec.has_state else None)
+      for i, result in zip(dense, spmd.all_reduce(
+          plan, list(dense.values()), peers, reduce_op, encode), strict=True):
+        results[i] = result
+    return results
+
+  def _run(self, kind: Any, emit: Callable[[Any], Any], values: Any) -> Any:
+    """Emits into the graph; in eager code, as a function that is kept.
+
+    Collective ops wait for each other, so eager ones would do so for ever.
+    """
+    if not tf.executing_eagerly():
+      if self._on_call is not None:
+        tf_compat.value_at_call(self._on_call, "tf_cdops/step")
+      return emit(values)
+    flat = tf.nest.flatten(values, expand_composites=True)
+    key = kind, _structure(values), tuple(
+        (tensor.dtype, tuple(tensor.shape)) for tensor in flat)
+    with self._lock:
+      function = self._functions(key, _Ignored((emit, values)))
+      outputs = function(*flat)
+    return _where_they_belong(outputs, self._devices)
+
+  def _function(self, key: Any, made_of: "_Ignored") -> Callable[..., Any]:
+    del key
+    emit, values = made_of.content
+
+    def run(*flat: tf.Tensor) -> Any:
+      if self._on_call is not None:
+        tf_compat.value_at_call(self._on_call, "tf_cdops/step")
+      return emit(tf.nest.pack_sequence_as(values, flat,
+                                           expand_composites=True))
+
+    return tf.function(run, autograph=False).get_concrete_function(*[
+        tf.TensorSpec(tensor.shape, tensor.dtype)
+        for tensor in tf.nest.flatten(values, expand_composites=True)])
+
+  def _placed(self, results: Sequence[Any], value: Any,
+              destinations: Any) -> Any:
+    """Returns a result that each device has where it is wanted."""
+    if destinations is value:
+      return tf_compat.mirrored(results)
+    targets = inputs.destination_devices(destinations)
+    if len(targets) == len(self._devices) and all(
+        map(device_names.may_be_same, targets, self._devices)):
+      return tf_compat.mirrored(results)
+    return tf_compat.mirrored([
+        executor.copy_to([target], next(
+            (result for result, place in zip(results, self._devices,
+                                             strict=True)
+             if device_names.may_be_same(place, target)), results[0]))[0]
+        for target in targets])
+
+  def _peers(self, options: Any) -> peers_lib.Peers:
+    return peers_lib.Peers(self._num_workers, self._devices,
+                           inputs.engine_options(options).implementation)
+
+
+class _Ignored:
+  """What a cache has beside its key: equal to any other."""
+
+  def __init__(self, content: Any):
+    self.content = content
+
+  def __eq__(self, other: object) -> bool:
+    return isinstance(other, _Ignored)
+
+  def __hash__(self) -> int:
+    return 0
+
+
+def _structure(values: Any) -> str:
+  return str(tf.nest.map_structure(
+      lambda value: type(value).__name__, values))
+
+
+def _where_they_belong(outputs: Any, devices: Sequence[str]) -> Any:
+  """Returns a function's outputs, all of which say that they are on its first.
+  """
+  if len(devices) == 1:
+    return outputs
+  if isinstance(outputs[0], (list, tuple)):
+    return [_where_they_belong(each, devices) for each in outputs]
+  return [executor.copy_to([device], output)[0]
+          for output, device in zip(outputs, devices, strict=True)]
+
+
+def _everyones(devices: Sequence[str],
+               num_workers: int) -> topology_lib.Topology:
+  """Returns all programs' devices, as if their tasks were numbered."""
+  parsed = [device_names.parse(name) for name in devices]
+  names = [f"/job:worker/replica:0/task:{task}/device:{one.type}:{one.index}"
+           for task in range(num_workers) for one in parsed]
+  return topology_lib.Topology.from_devices(names)

@@ -1,0 +1,81 @@
+"""How a batch travels where each worker runs a program of its own.
+
+Inside a worker, anything that is registered may sum. Between programs there
+are collective ops alone, in two forms: "collective", TensorFlow's ring, and
+"ps", in which each worker sums a part of its own, that all others send to it.
+The latter can be encoded by a wire; TensorFlow sums the former out of sight.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+
+from tf_cdops import registry
+from tf_cdops.base import errors
+from tf_cdops.planning import packs
+from tf_cdops.planning import planner
+from tf_cdops.planning import spec as spec_lib
+
+RING, EXCHANGE = "collective", "ps"
+_ARGUMENT = "all_reduce_spec"
+# "auto": packs enough that the first is on its way while others are computed,
+# and that two lanes are always busy; none so small that messages count.
+_PACKS, _LEAST_PACK = 8, 1 << 20
+
+
+def resolve(spec: spec_lib.AllReduceSpec, num_workers: int, *, nccl: bool,
+            wire: registry.Wire | None) -> spec_lib.AllReduceSpec:
+  """Returns the pairs of algorithms that a spec stands for here.
+
+  Args:
+    spec: names for each size what sums inside a worker, or a pair of that and
+      of "collective" or "ps". "collective" alone is TensorFlow's ring over all
+      devices of all workers.
+    num_workers: how many programs.
+    nccl: whether NCCL can run inside a worker; "auto" asks.
+    wire: how messages between workers are encoded.
+
+  Raises:
+    SpecError: for a pair of another kind.
+  """
+  if spec.is_auto:
+    lines = [spec_lib.AllReduceSpecTuple("nccl" if nccl else "ps", 1, -1)]
+  else:
+    lines = list(spec)
+  return spec.with_lines(planner.parse_all_reduce_spec(
+      [_resolved(line, num_workers, wire) for line in lines]))
+
+
+def _resolved(line: spec_lib.AllReduceSpecTuple, num_workers: int,
+              wire: registry.Wire | None) -> spec_lib.AllReduceSpecTuple:
+  intra, _, inter = line.alg.partition("/")
+  if line.alg == RING:
+    if wire is None:
+      return line
+    raise errors.SpecError(
+        f"`{_ARGUMENT}` ({RING!r}) must be something else with a `wire` "
+        f"({str(wire)!r}): TensorFlow's ring sends what it sums as it is; use "
+        "'auto', or 'ps'.")
+  inter = inter or (EXCHANGE if wire else RING)
+  if inter not in (RING, EXCHANGE) or intra == RING:
+    raise errors.SpecError(
+        f"`{_ARGUMENT}` ({line.alg!r}) must be what sums inside a worker, or a "
+        f"pair of it and {RING!r} or {EXCHANGE!r}: between programs there are "
+        "collective ops alone. Use 'auto', or `multi_worker_strategy`, which "
+        "has any algorithm between workers.")
+  if wire and inter == RING:
+    raise errors.SpecError(
+        f"`{_ARGUMENT}` ({line.alg!r}) must not be with {RING!r} where there "
+        f"is a `wire` ({str(wire)!r}): TensorFlow's ring sends what it sums "
+        f"as it is; use '{intra}/{EXCHANGE}'.")
+  shards = line.shards
+  if inter == EXCHANGE:  # Each worker has the same number of parts.
+    shards = num_workers * -(-shards // num_workers)
+  return spec_lib.AllReduceSpecTuple(f"{intra}/{inter}", shards, line.limit)
+
+
+def packing(sizes: Sequence[planner.TensorSize],
+            bytes_per_pack: int | None) -> packs.Packing:
+  """Returns how tensors are packed: by the user's number, or as "auto" does."""
+  total = planner.total_bytes(sizes)
+  cap = bytes_per_pack or max(_LEAST_PACK, -(-total // _PACKS))
+  return dataclasses.replace(packs.Packing(num_packs=1), cap=cap)
