@@ -101,8 +101,11 @@ class SpmdExtended(_collective_strategy.CollectiveAllReduceExtended):
     devices, kind = super()._initialize_local_devices(cluster_resolver,
                                                       worker_device)
     if kind == "CPU":
-      devices = tuple(f"{worker_device}/device:CPU:{i}" for i in range(
-          len(tf.config.list_logical_devices("CPU"))))
+      # Those of other workers are listed, too.
+      task = worker_device.replace("/task:", "/replica:0/task:")
+      count = sum(device.name.startswith(f"{task}/") for device
+                  in tf.config.list_logical_devices("CPU"))
+      devices = tuple(f"{worker_device}/device:CPU:{i}" for i in range(count))
     return devices, kind
 
   def _replica_ctx_all_reduce(self, reduce_op: Any, value: Any,
