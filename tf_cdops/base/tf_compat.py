@@ -4,7 +4,6 @@ Each one is here because no public name does its job. Checked with TensorFlow
 2.16 and 2.21.
 """
 
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,7 +13,7 @@ from tensorflow.python.client import pywrap_tf_session as _session
 from tensorflow.python.distribute import (
     collective_all_reduce_strategy as _collective_strategy)
 from tensorflow.python.distribute import device_util as _device_util
-from tensorflow.python.distribute import distribute_lib as _distribute_lib
+from tensorflow.python.distribute import multi_worker_util as _multi_worker_util
 from tensorflow.python.distribute import values as _values
 from tensorflow.python.distribute import values_util as _values_util
 from tensorflow.python.eager import context as _context
@@ -108,23 +107,26 @@ class SpmdExtended(_collective_strategy.CollectiveAllReduceExtended):
       devices = tuple(f"{worker_device}/device:CPU:{i}" for i in range(count))
     return devices, kind
 
-  def _replica_ctx_all_reduce(self, reduce_op: Any, value: Any,
-                              options: Any = None) -> Any:
-    """What a replica context's all_reduce calls."""
-    options = self._communication_options.merge(options)
-    thread = threading.current_thread()
-    is_alone = len(self.worker_devices) == 1
-    if tf.executing_eagerly() or not is_alone and (
-        getattr(thread, "graph", None) is tf.compat.v1.get_default_graph()):
-      # Replicas meet, and their values are reduced together.
-      return _distribute_lib.StrategyExtendedV2._replica_ctx_all_reduce(
-          self, reduce_op, value, options)
-    flat = tf.nest.flatten(value)
-    ops = self._cross_device_ops
-    replica = tf.distribute.get_replica_context()._replica_id
-    return tf.nest.pack_sequence_as(value, (
-        ops.all_reduce(reduce_op, flat, options) if is_alone
-        else ops.all_reduce_alone(reduce_op, flat, replica, options)))
+
+def configure_coordination(resolver: Any, join_seconds: float,
+                           heartbeat_seconds: float) -> None:
+  """Limits how long workers wait for each other, at their start and later.
+
+  TensorFlow's strategy does the same without limits: it waits for an hour.
+  """
+  context = _context.context()
+  if context.coordination_service is not None:
+    return
+  spec = _multi_worker_util.normalize_cluster_spec(resolver.cluster_spec())
+  context.configure_coordination_service(
+      service_type="standalone",
+      service_leader=_multi_worker_util.coordination_leader(spec),
+      cluster_register_timeout_in_ms=int(join_seconds * 1e3),
+      heartbeat_timeout_in_ms=int(heartbeat_seconds * 1e3),
+      coordinated_jobs=[
+          _collective_strategy.coordination_config_pb2.CoordinatedJob(
+              name=job, num_tasks=spec.num_tasks(job))
+          for job in ("chief", "worker") if job in spec.jobs])
 
 
 def mark_as_unsaveable() -> None:

@@ -1,5 +1,9 @@
 """SpmdStrategy: each worker runs the program, and gradients meet between."""
 
+import math
+import os
+import secrets
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -8,15 +12,42 @@ from tf_cdops import cross_device_ops as cross_device_ops_lib
 from tf_cdops import registry
 from tf_cdops.base import errors
 from tf_cdops.base import tf_compat
+from tf_cdops.base import version
+from tf_cdops.cluster import addresses
+from tf_cdops.cluster import joining
+from tf_cdops.cluster import side_channel
+from tf_cdops.cluster import silent_peers
+from tf_cdops.cluster import step_timeout
 from tf_cdops.execution import sparse as sparse_lib
 from tf_cdops.planning import planner
 
+# `tf_cdops launch --devices` says so how many logical CPUs a program has.
+DEVICES_VARIABLE = "TF_CDOPS_DEVICES"
+_ASK_SECONDS = 5.0
+_SEEDS = 1 << 31
+
 
 class SpmdStrategy(tf.distribute.MultiWorkerMirroredStrategy):
-  """TensorFlow's MultiWorkerMirroredStrategy, with which Keras 3 trains.
+  """One program a worker: TensorFlow's strategy for that, for Keras 3 too.
 
-  Start the same program on each worker, with TF_CONFIG in its environment:
-  `python -m tf_cdops launch --workers=2 train.py` does so on one machine.
+  Every worker runs the same program, with the cluster in TF_CONFIG, as for
+  `tf.distribute.MultiWorkerMirroredStrategy`, which this is. On one machine,
+  `python -m tf_cdops launch --workers=2 train.py` starts them:
+
+      strategy = tf_cdops.SpmdStrategy()
+      with strategy.scope():
+        model = tf.keras.Sequential([tf.keras.layers.Dense(1)])
+        model.compile("sgd", "mse")
+      model.fit(x, y)
+
+  `fit`, `evaluate` and `predict` take the same data in every program, and each
+  works on its share: a batch is the batch of all replicas together. Gradients
+  are summed inside a worker as the spec says, and between workers by
+  TensorFlow's collective ops, in packs of which the first are on their way
+  while others are being computed.
+
+  Unless the program has set a seed, all programs get the same one
+  (`tf.random.set_seed`), drawn by the first, so that they shuffle alike.
   """
 
   def __init__(self, cluster_resolver: Any = None, *,
@@ -24,26 +55,128 @@ class SpmdStrategy(tf.distribute.MultiWorkerMirroredStrategy):
                bytes_per_pack: int | None = None, sparse: str = "gather",
                timeout: float | None = None,
                communication_options: Any = None):
-    options = (communication_options
-               or tf.distribute.experimental.CommunicationOptions())
+    """Waits for all programs, ten minutes at the most, and says for whom.
+
+    Make it before TensorFlow is used for anything else.
+
+    Args:
+      cluster_resolver: a tf.distribute.cluster_resolver.ClusterResolver that
+        says who the workers are and which this is; None for TF_CONFIG. Without
+        TF_CONFIG there is one worker.
+      all_reduce_spec: what sums inside a worker, by size: any algorithm, or
+        "auto". A pair says how workers exchange, too: "ps/collective", by
+        TensorFlow's ring, as without a wire, or "ps/ps", in which each worker
+        sums a part. "collective" is TensorFlow's ring over all devices.
+      wire: how messages between workers are made smaller, as of
+        `MultiWorkerAllReduce`: "bfloat16", "float16", "int8" or a codec. Each
+        term is rounded once, and the sum once; sums are made in float32.
+      bytes_per_pack: gradients travel in packs of at most so many bytes; a
+        larger one alone. None to choose. `bytes_per_pack` of the options goes
+        before it.
+      sparse: how tf.IndexedSlices travel: see `AllReduceCrossDeviceOps`.
+      timeout: the seconds that a call of a function with all-reduces may take,
+        its tracing not included; with `steps_per_execution`, all steps of one
+        call. Then the program ends with exit code 3 and says which worker
+        hasn't made the call. None for no limit. Workers that die or are
+        stopped are noticed without it.
+      communication_options: tf.distribute.experimental.CommunicationOptions.
+        Its `implementation` chooses NCCL for GPUs; that was never tried.
+
+    Raises:
+      ValueError: for a wrong argument, before anything is started.
+      ClusterError: if this program's port is in use, or programs differ.
+    """
     spec = planner.parse_all_reduce_spec(all_reduce_spec)
     checked_wire = registry.check_wire(wire)
+    options = _check_options(communication_options)
+    if spec.plans:
+      raise errors.SpecError(
+          f"`all_reduce_spec` ({all_reduce_spec!r}) must have no plans: those "
+          "are for one client, and programs of their own make theirs.")
+    if bytes_per_pack is not None:
+      errors.check_whole_number("bytes_per_pack", bytes_per_pack, 1)
+    sparse_lib.check_mode(sparse)
+    _check_timeout(timeout)
+    resolver = (cluster_resolver or
+                tf.distribute.cluster_resolver.TFConfigClusterResolver())
+    cluster = _cluster(resolver)
+    self._channel: side_channel.SideChannel | None = None
+    self._places: list[tuple[str, int]] = []
+    self._tasks = cluster.workers if cluster else ()
+    self._timeout = (step_timeout.StepTimeout(timeout, self._who_is_missing)
+                     if timeout else None)
+    _split_cpu()
 
-    def make_ops(devices, num_workers):
+    def make_ops(devices: Sequence[str], num_workers: int) -> Any:
       return cross_device_ops_lib.SpmdAllReduce(
           devices, num_workers, spec=spec, wire=checked_wire,
-          bytes_per_pack=bytes_per_pack, sparse=sparse)
+          bytes_per_pack=bytes_per_pack, sparse=sparse,
+          on_call=self._timeout.enter if self._timeout else None)
 
-    tf.distribute.Strategy.__init__(self, tf_compat.SpmdExtended(
-        self, cluster_resolver, options, make_ops))
+    if cluster is None:
+      tf.distribute.Strategy.__init__(self, tf_compat.SpmdExtended(
+          self, resolver, options, make_ops))
+      return
+    joining.check_own_port(cluster)
+    tf_compat.configure_coordination(
+        resolver, joining.JOIN_SECONDS, joining.HEARTBEAT_SECONDS)
+    with joining.telling_who_is_missing(cluster):
+      tf.distribute.Strategy.__init__(self, tf_compat.SpmdExtended(
+          self, resolver, options, make_ops))
+      self._agree({
+          "all_reduce_spec": str(spec), "wire": str(checked_wire),
+          "bytes_per_pack": bytes_per_pack, "sparse": sparse,
+          "timeout": timeout})
+    silent_peers.name_at_exit(
+        tuple(task for task in cluster.workers if task != cluster.own))
+
+  def _agree(self, settings: dict[str, Any]) -> None:
+    """Checks that all programs are alike, and lets them know each other."""
+    rank = self.extended._id_in_cluster
+    if self._timeout is not None:
+      timeout = self._timeout
+      self._channel = side_channel.SideChannel(
+          side_channel.host_of(self._tasks[rank]), lambda: timeout.count)
+    same = settings | {
+        "devices": [name.rpartition("/device:")[2]
+                    for name in self.extended.worker_devices],
+        "tensorflow": tf.__version__, "tf_cdops": version.__version__}
+    told = joining.everyones(
+        {"same": same, "seed": secrets.randbelow(_SEEDS),
+         "port": self._channel.port if self._channel else 0},
+        self._gather_bytes)
+    joining.check_agreement([one["same"] for one in told], self._tasks)
+    self._places = [(side_channel.host_of(task), one["port"])
+                    for task, one in zip(self._tasks, told, strict=True)]
+    if tf.compat.v1.get_seed(None) == (None, None):
+      tf.random.set_seed(told[0]["seed"])
+
+  def _gather_bytes(self, mine: tf.Tensor) -> tf.Tensor:
+    ops: cross_device_ops_lib.SpmdAllReduce = self.extended._cross_device_ops
+    return ops.gather_from_programs(mine)
+
+  def _who_is_missing(self, number: int) -> str:
+    """Says who hasn't made the call of that number."""
+    counts = side_channel.ask(self._places, _ASK_SECONDS)
+    missing = []
+    for task, count in zip(self._tasks, counts, strict=True):
+      if count is None:
+        missing.append(f"{task} does not answer")
+      elif count < number:
+        missing.append(f"{task} has not entered it (it has made {count} calls "
+                       f"of {number})")
+    return "; ".join(missing) or (
+        "all workers have entered it, so it may only be slow")
 
   def reduce(self, reduce_op: Any, value: Any, axis: Any = None) -> Any:
-    """As `tf.distribute.Strategy.reduce`, of structures of values, too.
+    """As `tf.distribute.Strategy.reduce`, and of structures of values, too.
+
+    Keras 3 asks for both that and the mean of scalars "along axis 0".
 
     Args:
       reduce_op: tf.distribute.ReduceOp.SUM or MEAN, or their names.
       value: what replicas have, or a structure of that.
-      axis: the dimension to reduce over, too. Scalars have none.
+      axis: the dimension to reduce over, too; a scalar has none.
     """
     return tf.nest.map_structure(
         lambda one: super(SpmdStrategy, self).reduce(
@@ -53,4 +186,60 @@ class SpmdStrategy(tf.distribute.MultiWorkerMirroredStrategy):
 def _is_scalar(value: Any) -> bool:
   if isinstance(value, tf.distribute.DistributedValues):
     value = value.values[0]
+  if isinstance(value, tf.IndexedSlices):
+    return False
   return tf.convert_to_tensor(value).shape.rank == 0
+
+
+def _check_options(options: Any) -> Any:
+  kind = tf.distribute.experimental.CommunicationOptions
+  if options is not None and not isinstance(options, kind):
+    raise errors.InputError(
+        f"`communication_options` ({options!r}) must be a "
+        "tf.distribute.experimental.CommunicationOptions.")
+  return options or kind()
+
+
+def _check_timeout(timeout: Any) -> None:
+  if timeout is not None and (
+      isinstance(timeout, bool) or not isinstance(timeout, (int, float))
+      or not 0 < timeout < math.inf):
+    raise errors.InputError(
+        f"`timeout` ({timeout!r}) must be a number of seconds above 0, or "
+        "None for no limit.")
+
+
+def _cluster(resolver: Any) -> addresses.Cluster | None:
+  """Returns the workers; None where there is no cluster."""
+  if not isinstance(resolver,
+                    tf.distribute.cluster_resolver.ClusterResolver):
+    raise errors.InputError(
+        f"`cluster_resolver` ({resolver!r}) must be a "
+        "tf.distribute.cluster_resolver.ClusterResolver, or None for "
+        "TF_CONFIG.")
+  if not resolver.cluster_spec().as_dict():
+    return None
+  cluster = addresses.resolve(resolver)
+  if cluster.own is None or cluster.own not in cluster.workers:
+    raise errors.InputError(
+        f"`cluster_resolver` says that this program is task "
+        f"{resolver.task_id} of the job {resolver.task_type!r}, which must be "
+        "one of the cluster's workers: "
+        f"{', '.join(map(str, cluster.workers))}. For a client of servers, use "
+        "`multi_worker_strategy`.")
+  return cluster
+
+
+def _split_cpu() -> None:
+  """Makes as many logical CPUs as the launcher says, if it does."""
+  text = os.environ.get(DEVICES_VARIABLE)
+  if text is None or tf_compat.tensorflow_has_started():
+    return
+  if not text.isdecimal() or int(text) < 1:
+    raise errors.InputError(
+        f"`{DEVICES_VARIABLE}` ({text!r}) must be a whole number of at least "
+        "1.")
+  cpu = tf.config.list_physical_devices("CPU")[0]
+  if tf.config.get_logical_device_configuration(cpu) is None and int(text) > 1:
+    tf.config.set_logical_device_configuration(
+        cpu, [tf.config.LogicalDeviceConfiguration()] * int(text))

@@ -82,38 +82,51 @@ class SpmdAllReduce(base.CheckedCrossDeviceOps):
                                  spmd_rules.packing(sizes, cap), None,
                                  self._wire)
 
-  def all_reduce(self, reduce_op: Any, values: Sequence[Any],
-                 options: Any = None) -> list[Any]:
-    """All-reduces what the only replica of this program has.
+  def _all_reduce(self, reduce_op: Any, value: Any, replica_id: int,
+                  options: Any) -> Any:
+    """All-reduces what one replica has, without seeing the others here.
 
-    Args:
-      reduce_op: SUM or MEAN.
-      values: tensors or IndexedSlices.
-      options: tf.distribute.experimental.CommunicationOptions.
+    TensorFlow asks for it under XLA, on GPUs; that was never tried.
     """
-    return [result for result, in self._reduced(
-        reduce_op, [[value] for value in values], options)]
-
-  def all_reduce_alone(self, reduce_op: Any, values: Sequence[Any],
-                       replica: int, options: Any = None) -> list[Any]:
-    """All-reduces what one of several replicas has, without seeing the others.
-
-    Inside a branch or a loop of a replica's own, replicas can't meet.
-    """
-    place = self._devices[replica]
+    place = self._devices[replica_id]
     peers = self._peers(options)
-    results = []
-    for value in values:
-      if sparse_lib.is_sparse(value):
-        raise errors.InputError(
-            "`value` (tf.IndexedSlices) can't be all-reduced inside a branch "
-            "or loop of a replica that has others beside it on its worker; "
-            "use tf.convert_to_tensor, or reduce it outside.")
-      total = peers.all_reduce_everywhere(tf.convert_to_tensor(value), place)
-      results.append(
-          executor.divide_on(place, total, peers.num_replicas)
-          if reduce_op == tf.distribute.ReduceOp.MEAN else total)
-    return results
+
+    def reduced(one: Any) -> Any:
+      with tf.device(place):
+        total = peers.all_reduce_everywhere(tf.convert_to_tensor(one), place)
+      return (executor.divide_on(place, total, peers.num_replicas)
+              if reduce_op == tf.distribute.ReduceOp.MEAN else total)
+
+    return tf.nest.map_structure(reduced, value)
+
+  def gather_from_programs(self, vector: tf.Tensor) -> tf.Tensor:
+    """Joins what programs have, whatever its length, in their order."""
+    peers = self._peers(None)
+    place = self._devices[0]
+    return self._run(
+        ("gather from programs", peers), lambda values: executor.copy_to(
+            self._devices, peers.all_gather_rows(values[0], place)),
+        [vector])[0]
+
+  def reduce(self, reduce_op: Any, per_replica_value: Any, destinations: Any,
+             options: Any = None) -> Any:
+    return super().reduce(reduce_op, per_replica_value,
+                          _meant_by(destinations, per_replica_value), options)
+
+  def batch_reduce(self, reduce_op: Any, value_destination_pairs: Any,
+                   options: Any = None) -> list[Any]:
+    if isinstance(value_destination_pairs, (list, tuple)):
+      value_destination_pairs = [
+          (pair[0], _meant_by(pair[1], pair[0]))
+          if isinstance(pair, tuple) and len(pair) == 2 else pair
+          for pair in value_destination_pairs]
+    return super().batch_reduce(reduce_op, value_destination_pairs, options)
+
+  def _gather(self, per_replica_value: Any, destinations: Any, axis: Any,
+              options: Any = None) -> Any:
+    return super()._gather(per_replica_value,
+                           _meant_by(destinations, per_replica_value), axis,
+                           options)
 
   def reduce_implementation(self, reduce_op: Any, per_replica_value: Any,
                             destinations: Any, options: Any) -> Any:
@@ -215,7 +228,8 @@ class SpmdAllReduce(base.CheckedCrossDeviceOps):
   def _placed(self, results: Sequence[Any], value: Any,
               destinations: Any) -> Any:
     """Returns a result that each device has where it is wanted."""
-    if destinations is value:
+    if destinations is value or isinstance(
+        destinations, tf_compat.PerReplica):
       return tf_compat.mirrored(results)
     targets = inputs.destination_devices(destinations)
     if len(targets) == len(self._devices) and all(
@@ -231,6 +245,18 @@ class SpmdAllReduce(base.CheckedCrossDeviceOps):
   def _peers(self, options: Any) -> peers_lib.Peers:
     return peers_lib.Peers(self._num_workers, self._devices,
                            inputs.engine_options(options).implementation)
+
+
+def _meant_by(destinations: Any, value: Any) -> Any:
+  """Returns destinations by which a program's only replica means itself.
+
+  TensorFlow names its tensor's device, which has no name inside a function.
+  """
+  if not isinstance(value, tf.distribute.DistributedValues) and (
+      destinations is value
+      or isinstance(destinations, str) and not destinations):
+    return tf_compat.PerReplica((value,))
+  return destinations
 
 
 class _Ignored:

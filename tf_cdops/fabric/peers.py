@@ -81,7 +81,7 @@ class Peers:
   def _all_reduce_padded(self, tensor: tf.Tensor, place: str, size: int,
                          group: int) -> tf.Tensor:
     vector = tf.reshape(tensor, [-1])
-    launch = _Launch.of("reduce", vector, place, group)
+    launch = _Launch.of("reduce", vector, place, group, padded=True)
     number, padded = _padded(vector, tf.size(vector))
     total = self._reduce(padded, size, launch, launch.padded_key(number))
     return tf.reshape(total[:tf.size(vector)], tf.shape(tensor))
@@ -121,7 +121,8 @@ class Peers:
       vector = tf.reshape(carried, [-1])
       lengths = tf.reshape(self.all_gather(tf.reshape(tf.size(vector), [1]),
                                            place), [-1])
-      launch = _Launch.of("gather", vector, place, self.places.index(place))
+      launch = _Launch.of("gather", vector, place, self.places.index(place),
+                          padded=True)
       number, padded = _padded(vector, tf.reduce_max(lengths))
       gathered = tf.reshape(
           self._gather(padded, launch, launch.padded_key(number)),
@@ -162,8 +163,8 @@ class _Launch:
   token: Any
 
   @classmethod
-  def of(cls, what: str, tensor: tf.Tensor, place: str,
-         group: int) -> "_Launch":
+  def of(cls, what: str, tensor: tf.Tensor, place: str, group: int,
+         padded: bool = False) -> "_Launch":
     graph = tf.compat.v1.get_default_graph()
     counts = getattr(graph, _ATTRIBUTE, None)
     if counts is None:
@@ -171,7 +172,8 @@ class _Launch:
       setattr(graph, _ATTRIBUTE, counts)
     lane = counts[place] % LANES
     counts[place] += 1
-    shape = tuple(tensor.shape)
+    # Of what will be padded, programs may know more or less.
+    shape = None if padded else tuple(tensor.shape)
     kind = place, what, tensor.dtype.name, shape, group, lane
     signature = (*kind[1:], counts[kind])
     counts[kind] += 1
