@@ -82,6 +82,8 @@ def _exchanged(peers: peers_lib.Peers, times: int, codec: Any,
   """
   if value.length is None:  # A message's length must be known.
     return _ringed(peers.all_reduce, 1, fabric, value)
+  if value.length == 0:
+    return value
   sums = []
   for part in fabric.split(value, times):
     if part.length:

@@ -21,6 +21,7 @@ from tf_cdops.fabric import engines
 # has one. Four hosts at 200 Mbit/s, 16 MB and 60 times 4 KB: 1.15 of the least
 # with one lane, 1.08 with two; more are no quicker.
 LANES = 2
+SUBDIVISIONS = 2
 # TensorFlow numbers groups from 1, and its collective ops from 100, one by one.
 _FIRST_GROUP = 0x7CD00000
 _FIRST_KEY, _KEYS = 1 << 29, 1 << 29
@@ -91,7 +92,8 @@ class Peers:
     return tf.raw_ops.CollectiveReduceV2(
         input=tensor, group_size=size, group_key=launch.group_key,
         instance_key=key, ordering_token=[launch.token], merge_op="Add",
-        final_op="Id", communication_hint=self._hint(), timeout_seconds=0)
+        final_op="Id", communication_hint=self._hint(), timeout_seconds=0,
+        max_subdivs_per_device=SUBDIVISIONS)
 
   def all_to_all(self, rows: tf.Tensor, place: str) -> tf.Tensor:
     """Returns as many rows: of each peer, in order, the one that is for here.
