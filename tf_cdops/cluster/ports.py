@@ -1,6 +1,7 @@
 """Ports of this machine: which are free, and whether a given one is."""
 
 import errno
+import os
 import socket
 import time
 
@@ -37,7 +38,7 @@ def why_not_free(port: int) -> str | None:
     except OSError as error:
       if family == socket.AF_INET6 and error.errno != errno.EADDRINUSE:
         continue  # This network has no IPv6.
-      return error.strerror or str(error)
+      return os.strerror(error.errno) if error.errno else str(error)
     return None
   return None
 

@@ -10,6 +10,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 from tf_cdops.base import errors
 from tf_cdops.base import rates
@@ -59,7 +60,7 @@ def this_machine(workers: int, bandwidth: str | None) -> Iterator[Place]:
 
 
 def _assign(hosts: Sequence[str],
-            run_on_host: Callable[..., object] | None = None
+            run_on_host: Callable[..., Any] | None = None
             ) -> list[Assignment]:
   """Gives each worker a free port; another one in each run is the safest."""
   free = ports.find_free(len(hosts))
