@@ -375,8 +375,7 @@ class NothingIsLeftTest(_TestCase):
       while True:
         signal.pause()
       """
-  _ALL = [name for i in range(2)
-          for name in (f"pid{i}", f"child{i}0", f"child{i}1")]
+  _ALL = ("pid0", "child00", "child01", "pid1", "child10", "child11")
 
   @parameterized.parameters(
       (signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129),
