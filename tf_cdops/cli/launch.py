@@ -37,6 +37,7 @@ lets users have namespaces.
 """
 
 import argparse
+import os
 import pathlib
 import sys
 
@@ -93,6 +94,10 @@ def run(args: argparse.Namespace) -> int:
              *args.arguments]
   if args.client:
     return client.run(args, command)
+  if os.name != "posix":
+    raise errors.InputError(
+        f"`PROGRAM` ({args.program}) must run on Linux or macOS; this is "
+        f"{sys.platform}.")
   tf_config = None
   if not args.workers:
     tf_config = places.find_tf_config(args.cluster, args.task)

@@ -6,6 +6,7 @@ from absl.testing import absltest
 from absl.testing import parameterized
 
 from tf_cdops.cli.launching import events
+from tf_cdops.cli.launching import guard
 from tf_cdops.cli.launching import verdict
 
 
@@ -59,14 +60,17 @@ class OtherEndsTest(parameterized.TestCase):
 
   @parameterized.parameters(
       (events.Told(signal.SIGINT), 130, "interrupted",
-       (signal.SIGINT, signal.SIGTERM)),
+       [signal.SIGINT, signal.SIGTERM]),
       (events.Told(signal.SIGTERM), 143, "told to end (SIGTERM)",
-       (signal.SIGTERM,)),
+       [signal.SIGTERM]),
+      (events.Told(guard.ORPHANED), 138, "the launcher was killed",
+       [signal.SIGTERM]),
       (events.OutputLost("nobody reads", 141), 141, "nobody reads",
-       (signal.SIGTERM,)))
+       [signal.SIGTERM]))
   def test_told_to_end(self, event, code, message, signals):
     found = verdict.told(event)
-    self.assertEqual((found.code, found.signals), (code, signals))
+    self.assertEqual((found.code, [number for number, _ in found.signals]),
+                     (code, signals))
     self.assertEqual(found.message, f"{message}; ending all.")
     self.assertFalse(found.restart)
 

@@ -1,6 +1,5 @@
 """Ends programs, in a bounded time, and all that they have started."""
 
-import signal
 import time
 from collections.abc import Sequence
 
@@ -8,32 +7,31 @@ from tf_cdops.cli.launching import descendants
 from tf_cdops.cli.launching import events as events_lib
 from tf_cdops.cli.launching import program as program_lib
 
-# For a program to end by itself, and for one that was killed to be gone.
-_SIGNAL_SECONDS = {signal.SIGINT: 5.0, signal.SIGTERM: 10.0,
-                   signal.SIGKILL: 5.0}
+_KILL_SECONDS = 5.0  # For a program that was killed to be gone.
 
 
-def end(programs: Sequence[program_lib.Program], signals: Sequence[int],
+def end(programs: Sequence[program_lib.Program],
+        signals: Sequence[tuple[int, float]],
         events: events_lib.Events) -> None:
   """Sends one signal after the other to those that still run, SIGKILL last.
 
   Args:
     programs: which.
-    signals: the polite ones.
+    signals: the polite ones, and how many seconds to wait after each.
     events: another signal to the launcher, a second Ctrl-C say, ends the
       waiting for programs to end by themselves.
   """
   for each in programs:
     if each.is_stopped:  # It would heed no other signal.
       each.kill()
-  for number in signals:
+  for number, seconds in signals:
     for each in programs:
       each.signal(number)
-    if not _wait(programs, _SIGNAL_SECONDS[signal.Signals(number)], events):
+    if not _wait(programs, seconds, events):
       break
   for each in programs:
     each.kill()
-  _wait(programs, _SIGNAL_SECONDS[signal.SIGKILL], events_lib.Events())
+  _wait(programs, _KILL_SECONDS, events_lib.Events())
   descendants.kill_all()
 
 

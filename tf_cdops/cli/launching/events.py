@@ -60,7 +60,7 @@ class Events:
     def tell(number: int, _: Any) -> None:
       self.put(Told(number))
 
-    for number in guard.SIGNALS:
+    for number in {*guard.SIGNALS, guard.ORPHANED}:
       if signal.getsignal(number) is not signal.SIG_IGN:
         signal.signal(number, tell)
 

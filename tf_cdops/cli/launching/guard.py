@@ -18,6 +18,8 @@ from tf_cdops.cli.launching import descendants
 # as `nohup` and a shell's background jobs have it.
 SIGNALS = (signal.SIGINT, signal.SIGTERM, *(
     [signal.SIGHUP] if hasattr(signal, "SIGHUP") else []))
+# What tells the child that the one above it was killed.
+ORPHANED = signal.SIGUSR1 if sys.platform == "linux" else signal.SIGTERM
 _PR_SET_PDEATHSIG = 1
 _MOST_SIGNALS = 3  # After so many, nobody waits for the child any more.
 
@@ -39,7 +41,7 @@ def divide() -> int | None:
   if child:
     return _wait_for(child)
   os.setsid()  # Ctrl-C, and what kills groups, is the parent's.
-  ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+  ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, ORPHANED)
   if os.getppid() != parent:
     os._exit(1)  # It has ended already.
   descendants.adopt_orphans()

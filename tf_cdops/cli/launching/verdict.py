@@ -5,10 +5,15 @@ import signal
 from collections.abc import Sequence
 
 from tf_cdops.cli.launching import events
+from tf_cdops.cli.launching import guard
 
 # TensorFlow aborts programs that have lost others: that is no first cause.
 _ABORTED = -signal.SIGABRT
 _MOST_NAMES = 8  # In one sentence.
+# For programs to end by themselves, in seconds. When one has failed, there is
+# nothing left to do: TensorFlow's strategies catch SIGTERM, as the news that
+# the machine will be taken away, and go on. If it is that, they may save.
+_SIGTERM_SECONDS, _SAVING_SECONDS, _SIGINT_SECONDS = 3.0, 15.0, 5.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,13 +24,15 @@ class Verdict:
     code: the launcher's exit code.
     message: why, for people; "" if all is well.
     restart: whether another run may do better.
-    signals: what to end the programs with that still run, one after the other.
+    signals: what to end the programs with that still run, one after the other,
+      and how many seconds to wait then.
   """
 
   code: int
   message: str = ""
   restart: bool = False
-  signals: tuple[int, ...] = (signal.SIGTERM,)
+  signals: tuple[tuple[int, float], ...] = (
+      (signal.SIGTERM, _SIGTERM_SECONDS),)
 
 
 def all_is_well() -> Verdict:
@@ -36,11 +43,15 @@ def told(event: events.Told | events.OutputLost) -> Verdict:
   """The launcher itself is to end."""
   if isinstance(event, events.OutputLost):
     return Verdict(event.code, f"{event.reason}; ending all.")
-  name = signal.Signals(event.number).name
+  if event.number == guard.ORPHANED:
+    return Verdict(event.code, "the launcher was killed; ending all.")
   if event.number == signal.SIGINT:
     return Verdict(event.code, "interrupted; ending all.",
-                   signals=(signal.SIGINT, signal.SIGTERM))
-  return Verdict(event.code, f"told to end ({name}); ending all.")
+                   signals=((signal.SIGINT, _SIGINT_SECONDS),
+                            (signal.SIGTERM, _SIGTERM_SECONDS)))
+  name = signal.Signals(event.number).name
+  return Verdict(event.code, f"told to end ({name}); ending all.",
+                 signals=((signal.SIGTERM, _SAVING_SECONDS),))
 
 
 def failed(ended: Sequence[events.Ended], running: Sequence[str],
