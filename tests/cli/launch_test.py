@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from absl.testing import absltest
 from absl.testing import parameterized
@@ -79,14 +79,19 @@ class _TestCase(parameterized.TestCase):
 
   def wait_for(self, *names: str) -> list[str]:
     """Waits for what scripts tell; returns it."""
-    self.assertTrue(stand_in_worker.wait_until(
-        lambda: all((self.folder / name).exists() for name in names)), names)
+    self.assert_comes(
+        lambda: all((self.folder / name).exists() for name in names), names)
     return [(self.folder / name).read_text() for name in names]
 
   def assert_all_gone(self, *names: str) -> None:
     for pid in map(int, self.wait_for(*names)):
-      self.assertTrue(stand_in_worker.wait_until(
-          lambda pid=pid: not stand_in_worker.alive(pid)), f"{pid} runs")
+      self.assert_comes(lambda pid=pid: not stand_in_worker.alive(pid),
+                        f"{pid} runs")
+
+  def assert_comes(self, condition: Callable[[], bool], else_: object) -> None:
+    # Several programs start at once here, which takes longer than one.
+    self.assertTrue(any(stand_in_worker.wait_until(condition)
+                        for _ in range(4)), else_)
 
 
 class ProgramsTest(_TestCase):
@@ -296,8 +301,9 @@ class FailureTest(_TestCase):
             sys.exit(1)
         """, "--workers=2")
     self.assertEqual(done.returncode, 137)
-    self.assertIn("worker 1 was killed by SIGKILL; then worker 0 failed with "
-                  "exit code 1.\n", done.stderr)
+    # The other's end is waited for, but not for long.
+    self.assertRegex(done.stderr, "worker 1 was killed by SIGKILL; (then "
+                     "worker 0 failed with exit code 1|ending worker 0)\\.\n")
 
   def test_who_is_stopped_is_named_and_killed(self):
     done = self.launch("""\
@@ -340,15 +346,20 @@ class FailureTest(_TestCase):
     self.assert_all_gone("pid0", "pid1", "pid2")
 
   def test_the_others_may_take_a_while(self):
-    done = self.launch("""\
+    with self.launched("""\
         if index == 0:
-          time.sleep(7)
+          wait_for("go")
           print("saved")
-        """, "--workers=2")
-    self.assertEqual((done.returncode, done.stdout), (0, "[worker 0] saved\n"))
-    self.assertEqual(
-        done.stderr, "tf_cdops launch: worker 1 ended, with exit code 0; "
-        "worker 0 must end within 600 s of that (--grace).\n")
+        """, "--workers=2") as process:
+      for line in process.stderr:
+        if "ended" in line:
+          break
+      self.assertEqual(
+          line, "tf_cdops launch: worker 1 ended, with exit code 0; worker 0 "
+          "must end within 600 s of that (--grace).\n")
+      (self.folder / "go").touch()
+      self.assertEqual(process.wait(_BOUND), 0)
+      self.assertEqual(process.stdout.read(), "[worker 0] saved\n")
 
 
 class NothingIsLeftTest(_TestCase):

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import IO
 
+from tf_cdops.base import errors
 from tf_cdops.cli.launching import descendants
 from tf_cdops.cli.launching import events as events_lib
 
@@ -35,13 +36,21 @@ class Program:
       environment: all of its variables.
       start_there: calls what it is given where the program is to be.
       events: where its end is told.
+
+    Raises:
+      ClusterError: the system refuses.
     """
     self.name = name
     self.code: int | None = None
-    self._process = start_there(lambda: subprocess.Popen(
-        command, env=environment, stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        start_new_session=True))
+    try:
+      self._process = start_there(lambda: subprocess.Popen(
+          command, env=environment, stdin=subprocess.DEVNULL,
+          stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+          start_new_session=True))
+    except OSError as error:  # There may be no processes or files left.
+      raise errors.ClusterError(
+          f"the program of {name} can't be started: {error.strerror}. Mend "
+          "that, or start fewer workers.") from None
     self.pid = self._process.pid
     self._events = events
     threading.Thread(target=self._wait, daemon=True).start()
