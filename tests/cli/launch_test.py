@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import textwrap
+import threading
 from collections.abc import Callable, Iterator
 
 from absl.testing import absltest
@@ -72,9 +73,13 @@ class _TestCase(parameterized.TestCase):
         self.command(script, *flags), env=self.environment(), text=True,
         stdout=subprocess.PIPE, stderr=stderr,
         start_new_session=True) as process:
+      # Then whoever waits for a line has waited long enough.
+      limit = threading.Timer(_BOUND, process.kill)
+      limit.start()
       try:
         yield process
       finally:
+        limit.cancel()
         process.kill()
 
   def wait_for(self, *names: str) -> list[str]:
@@ -187,19 +192,18 @@ class OutputTest(_TestCase):
           expected.append(f"[worker {index}] no newline")
         self.assertEqual(mine, expected)
 
-  def test_both_to_one_file(self):
-    path = self.folder / "both"
-    with path.open("wb") as both:
-      done = subprocess.run(self.command("""\
-          for i in range(300):
-            os.write(1 + i % 2, str(index).encode() * 9000 + b"\\n")
-          """, "--workers=2"), env=self.environment(), timeout=_BOUND,
-          check=False, stdout=both, stderr=both)
+  def test_both_to_one_pipe(self):
+    done = subprocess.run(self.command("""\
+        for i in range(2000):
+          os.write(1 + i % 2, str(index).encode() * 9000 + b"\\n")
+        """, "--workers=2"), env=self.environment(), timeout=_BOUND,
+        check=False, text=True, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT)
     self.assertEqual(done.returncode, 0)
-    lines = path.read_text().splitlines()
+    lines = done.stdout.splitlines()
     for index in range(2):
       self.assertEqual(
-          lines.count(f"[worker {index}] " + str(index) * 9000), 300)
+          lines.count(f"[worker {index}] " + str(index) * 9000), 2000)
 
   def test_what_has_no_newline_does_not_wait_for_one(self):
     with self.launched("""\
