@@ -17,10 +17,12 @@ class Ended:
   Attributes:
     name: whose it was, such as "worker 0".
     code: its exit code; if a signal killed it, the negative of its number.
+    pid: its process number, by which it isn't taken for that of another run.
   """
 
   name: str
   code: int
+  pid: int = dataclasses.field(default=0, compare=False)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -81,4 +81,4 @@ class Program:
 
   def _wait(self) -> None:
     self.code = self._process.wait()
-    self._events.put(events_lib.Ended(self.name, self.code))
+    self._events.put(events_lib.Ended(self.name, self.code, self.pid))

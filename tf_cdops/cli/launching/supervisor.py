@@ -71,7 +71,7 @@ class _Watch:
 
   def wait(self) -> verdict_lib.Verdict:
     while self._running():
-      event = self._events.get(self._patience())
+      event = self._next(self._patience())
       if isinstance(event, events_lib.Told | events_lib.OutputLost):
         return verdict_lib.told(event)
       if event is None:
@@ -90,11 +90,20 @@ class _Watch:
     deadline = time.monotonic() + _WINDOW_SECONDS
     stopped = self._stopped()
     while self._running() and (
-        event := self._events.get(deadline - time.monotonic())):
+        event := self._next(deadline - time.monotonic())):
       if not isinstance(event, events_lib.Ended):
         return verdict_lib.told(event)
       self._ended.append(event)
     return verdict_lib.failed(self._ended, self._running(), stopped)
+
+  def _next(self, timeout: float) -> events_lib.Event | None:
+    """Returns the next event, but for ends of programs of an earlier run."""
+    deadline = time.monotonic() + timeout
+    pids = {each.pid for each in self._programs}
+    for event in self._events.until(deadline):
+      if not isinstance(event, events_lib.Ended) or event.pid in pids:
+        return event
+    return None
 
   def _running(self) -> list[str]:
     ended = {event.name for event in self._ended}
@@ -121,7 +130,7 @@ class _Watch:
                          f"{each.pid}` lets it go on.")
     self._warned = set(stopped) | self._warned & {"grace"}
     if self._first_end is not None and "grace" not in self._warned and (
-        self._time_left() > 0):
+        0 < self._time_left() < float("inf")):
       self._warned.add("grace")
       self._output.say(verdict_lib.waiting(self._ended, self._running(),
                                            self._grace))
