@@ -28,6 +28,8 @@ _LONGEST = (
     "cluster/watchdog_test.py",
     "cross_device_ops/class_contract_test.py",
     "cli/tune_command_test.py",
+    "cli/launch_test.py",
+    "cli/launch_tensorflow_test.py",
     "cross_device_ops/class_results_test.py",
     "benchmarks_test.py",
 )

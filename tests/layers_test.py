@@ -38,7 +38,9 @@ _PURE = ("tf_cdops.explaining", "tf_cdops.planning", "tf_cdops.cost",
              "tensorflow_1", "topology", "version")),
          *(f"tf_cdops.cluster.{name}" for name in (
              "addresses", "cables", "interfaces", "isolation", "local",
-             "namespaces", "probing")))
+             "namespaces", "ports", "probing")),
+         "tf_cdops.cli.launch", "tf_cdops.cli.launching",
+         "tf_cdops.cli.meeting")
 # The facade's imports for type checkers, and of modules named by a string.
 _FACADE = "tf_cdops"
 

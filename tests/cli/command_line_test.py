@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import os
 import subprocess
 import sys
 from unittest import mock
@@ -75,15 +76,42 @@ class CommandLineTest(parameterized.TestCase):
         "must be one rate; give one. Only `bench` takes several.\n")
 
   @parameterized.parameters(
-      (["x.py"], r"`PROGRAM` \(x\.py\) must run as a client; give --client"),
+      ([__file__], r"`PROGRAM` \(.*\) must have workers; give --workers=4, "
+       "say, or on several machines --cluster and --task or TF_CONFIG, or "),
+      (["--workers=2", "no/such.py"],
+       r"`PROGRAM` \(no/such\.py\) must be a file that is there; mend its "),
       (["--client", "no/such.py"], r"`PROGRAM` \(no/such\.py\) must be a file"),
       (["--workers=65", "--client", "x.py"], r"`--workers` \(65\) must be"),
-      (["--devices=0", "--client", "x.py"], r"`--devices` \(0\) must be"))
+      (["--devices=0", "--client", "x.py"], r"`--devices` \(0\) must be"),
+      (["--workers=2", "--cluster=a:1", "--task=0", "x.py"],
+       r"`--workers` \(2\) must be left out with --cluster: .*; give one\."),
+      (["--cluster=a:1", "x.py"], r"`--cluster` \(a:1\) must come with --task"),
+      (["--task=0", "x.py"], r"`--task` \(0\) must come with --cluster"),
+      (["--cluster=a:1,b:2", "--task=2", __file__],
+       r"`--task` \(2\) must be one of the cluster's tasks: /job:worker/task:0 "
+       r"at a:1, /job:worker/task:1 at b:2\.$"),
+      (["--cluster=a:1", "--task=-1", __file__], r"`--task` \(-1\) must be "),
+      (["--cluster=a", "--task=0", __file__], r"`address` \('a'\) must be "),
+      (["--cluster=a:1", "--task=0", "--client", "x.py"],
+       r"`--cluster` \(a:1\) must be left out with --client"),
+      (["--max_restarts=1", "--client", "x.py"],
+       r"`--max_restarts` \(1\) must be left out with --client"),
+      (["--workers=2", "--max_restarts=-1", "x.py"],
+       r"`--max_restarts` \(-1\) must be"),
+      (["--workers=2", "--grace=0", "x.py"], r"`--grace` \(0\) must be "),
+      (["--workers=2", "--grace=nan", "x.py"], r"`--grace` \(nan\) must be"))
   def test_wrong_launches(self, args, regex):
     stderr = io.StringIO()
-    with contextlib.redirect_stderr(stderr):
+    with (contextlib.redirect_stderr(stderr),
+          mock.patch.dict(os.environ, TF_CONFIG="")):
       self.assertEqual(main.main(["launch", *args]), 2)
     self.assertRegex(stderr.getvalue(), f"^tf_cdops launch: {regex}")
+
+  def test_an_unknown_flag_of_launch(self):
+    done = run("launch", "--wrokers=2", __file__, "--its=own")
+    self.assertEqual((done.returncode, done.stdout, done.stderr), (
+        2, "", "tf_cdops launch: unrecognized arguments: --wrokers=2. Did you "
+        "mean '--workers' or '--verbosity'? See tf_cdops launch --help.\n"))
 
   def test_output_that_cannot_show_a_letter(self):
     done = python_process.run("-c", (

@@ -18,7 +18,6 @@ from tf_cdops.base import errors
 from tf_cdops.cluster import addresses
 from tf_cdops.cluster import connecting
 from tf_cdops.cluster import probing
-from tf_cdops.cluster import server
 
 resolvers = tf.distribute.cluster_resolver
 
@@ -93,7 +92,7 @@ class ResolveTest(parameterized.TestCase):
     with mock.patch.dict(os.environ, {"TF_CONFIG": config}):
       resolved = [
           addresses.resolve(resolvers.TFConfigClusterResolver()),
-          server.from_tf_config()]
+          addresses.from_tf_config()]
     for cluster in resolved:
       self.assertEqual(cluster.own, addresses.Task("worker", 1, "c:3"))
       self.assertEqual([task.address for task in cluster.others],
@@ -108,9 +107,9 @@ class ResolveTest(parameterized.TestCase):
     self.assertLen(cluster.others, 1)
 
   def test_no_tf_config(self):
-    self.assertIsNone(server.from_tf_config({}))
+    self.assertIsNone(addresses.from_tf_config({}))
     for text in ("", "{}", '{"task": {"type": "worker", "index": 0}}'):
-      self.assertIsNone(server.from_tf_config({"TF_CONFIG": text}))
+      self.assertIsNone(addresses.from_tf_config({"TF_CONFIG": text}))
 
   @parameterized.parameters(
       ("{", "`TF_CONFIG` .* isn't right JSON"),
@@ -123,7 +122,7 @@ class ResolveTest(parameterized.TestCase):
       ('{"cluster": 3}', "`cluster` .* must be a dict"))
   def test_bad_tf_config(self, text, regex):
     with self.assertRaisesRegex(errors.InputError, regex):
-      server.from_tf_config({"TF_CONFIG": text})
+      addresses.from_tf_config({"TF_CONFIG": text})
 
   def test_the_chief_comes_first_and_others_hold_no_replicas(self):
     cluster = addresses.resolve(

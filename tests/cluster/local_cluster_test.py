@@ -26,7 +26,7 @@ from tests import stand_in_worker
 import tf_cdops
 from tf_cdops.base import errors
 from tf_cdops.cluster import addresses
-from tf_cdops.cluster import local
+from tf_cdops.cluster import ports
 from tf_cdops.cluster import probing
 
 _BOUND = 30.0  # Seconds; what is waited for takes a few on a busy machine.
@@ -132,11 +132,11 @@ class LocalClusterTest(_TestCase):
   def test_a_taken_port_is_replaced(self):
     with socket.socket() as taken:
       taken.bind(("0.0.0.0", 0))
-      ports = [[taken.getsockname()[1]], local._free_ports(1)]
-      with (mock.patch.object(local, "_free_ports", side_effect=ports),
+      free = [[taken.getsockname()[1]], ports.find_free(1)]
+      with (mock.patch.object(ports, "find_free", side_effect=free),
             tf_cdops.LocalCluster(1) as cluster):
         self.assertEqual(cluster.as_dict(),
-                         {"worker": [f"127.0.0.1:{ports[1][0]}"]})
+                         {"worker": [f"127.0.0.1:{free[1][0]}"]})
 
   def test_without_tensorflow(self):
     blocker = pathlib.Path(self.create_tempdir().full_path)
@@ -370,13 +370,13 @@ class WorkerTest(_TestCase):
                      r"authentication and listen on all interfaces.*\n$")
 
   def test_from_flags(self):
-    port, other = local._free_ports(2)
+    port, other = ports.find_free(2)
     self._check_serves(
         [f"--cluster=127.0.0.1:{other},127.0.0.1:{port}", "--task=1",
          "--cpu_devices=2"], {}, port, "/job:worker/task:1")
 
   def test_from_tf_config(self):
-    port, other = local._free_ports(2)
+    port, other = ports.find_free(2)
     config = {"cluster": {"worker": [f"127.0.0.1:{other}"],
                           "chief": [f"127.0.0.1:{port}"]},
               "task": {"type": "chief", "index": 0}}

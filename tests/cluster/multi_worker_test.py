@@ -278,13 +278,13 @@ _FOUR_REPLICAS = _COMMON + _TRAINING + """
 # A program that is itself a task of its cluster: TF_CONFIG says which.
 _OWN_TASK = _COMMON + _TRAINING + """
     import os, subprocess, sys
-    from tf_cdops.cluster import local
+    from tf_cdops.cluster import ports
 
     def config(job, index):
       return json.dumps({"cluster": cluster,
                          "task": {"type": job, "index": index}})
 
-    first, second = (f"127.0.0.1:{port}" for port in local._free_ports(2))
+    first, second = (f"127.0.0.1:{port}" for port in ports.find_free(2))
     if JOB == "chief":
       cluster, other = {"chief": [first], "worker": [second]}, 0
     else:

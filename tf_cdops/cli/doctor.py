@@ -15,12 +15,19 @@ names what is slow, and --out writes them for explain:
 
     tf_cdops doctor --cluster=10.0.0.5:2222,10.0.0.6:2222 --out=links.json
     tf_cdops explain --workers=2 --devices=4 --network=@links.json
+
+With --task it looks, within seconds and in place of all that, at a cluster of
+one program a worker before the programs start: is this machine's port free, and
+do the other hosts answer? The cluster is that of --cluster or TF_CONFIG:
+
+    tf_cdops doctor --cluster=10.0.0.5:2222,10.0.0.6:2222 --task=0
 """
 
 import argparse
 
 from tf_cdops.base import errors
 from tf_cdops.cli import links_report
+from tf_cdops.cli import meeting
 from tf_cdops.cli import output
 from tf_cdops.cli import site_flags
 from tf_cdops.cli import trial_process
@@ -37,11 +44,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
       "--out", metavar="FILE",
       help="also write the links between workers, as JSON, which explain "
            "--network=@FILE reads")
+  parser.add_argument(
+      "--task", metavar="N", nargs="?", const=meeting.TF_CONFIG,
+      help="only look whether the programs of a cluster can start; N is this "
+           "machine's worker, from 0 (default: TF_CONFIG's task)")
 
 
 def run(args: argparse.Namespace) -> int:
   """Examines; returns 1 if something that should work doesn't."""
   _check(args)
+  if args.task is not None:
+    return meeting.run(args)
   found = trial_process.examine(args, args.limit)
   ok = all(trial.ok for trial in found.trials) and (
       found.facts is None or found.facts["tf_config"]["ok"])
@@ -64,6 +77,10 @@ def _check(args: argparse.Namespace) -> None:
   if not 0 < args.limit <= 3600:
     raise errors.InputError(
         f"`--limit` ({args.limit:g}) must be above 0 and at most 3600 seconds.")
+  if args.task is not None and (args.workers or args.out is not None):
+    raise errors.InputError(
+        f"`--task` ({args.task}) must come without --workers and --out: it is "
+        "for a cluster whose programs don't run yet; leave them out.")
   if args.out is not None:
     if args.cluster is None and not args.workers:
       raise errors.InputError(

@@ -1,56 +1,82 @@
-"""Runs a program in a network of its own, and workers for it.
+"""Runs a training program once for each worker, or once as their client.
+
+On one machine, to try: starts the workers' programs, with TF_CONFIG set as
+tf.distribute.MultiWorkerMirroredStrategy and tf_cdops.SpmdStrategy read it:
+
+    tf_cdops launch --workers=4 train.py --epochs=2
+    tf_cdops launch --workers=4 --bandwidth=1gbit -m package.train
+
+On several machines, run it on each, which starts that machine's program. The
+cluster is that of TF_CONFIG, or of --cluster and --task:
+
+    tf_cdops launch --cluster=10.0.0.5:2222,10.0.0.6:2222 --task=0 train.py
+
+Each line that a program prints has its worker's name before it. When one fails,
+all end, and the exit code is that one's (128 + n for the signal n); so they do
+with Ctrl-C, SIGTERM or the death of the launcher. With --max_restarts all start
+again, and keras.callbacks.BackupAndRestore resumes; TF_CDOPS_RESTART counts the
+restarts. A worker that ends well before the others leaves them --grace seconds.
 
 With --client the program runs once and drives the workers: TensorFlow servers
-on this machine, of --devices logical CPUs each, that end with it. With
---bandwidth each is a host with a cable of that rate, both ways, to one switch;
-the program is on the switch, with no limit. So a link's speed can be tried
-before there are links:
+on this machine, of --devices logical CPUs each, that end with it. TF_CONFIG
+tells it of them, and that it is a client:
 
     tf_cdops launch --workers=4 --bandwidth=500mbit --client train.py --epochs=2
-
-TF_CONFIG tells the program of the workers, and that it is a client:
 
     resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
     strategy = tf_cdops.multi_worker_strategy(resolver)
 
-Without --workers, a program starts its own: LocalCluster(bandwidth="500mbit")
-works in here, and nowhere else.
+Without --workers, such a program starts its own workers:
+LocalCluster(bandwidth="500mbit") works in here, and nowhere else.
 
-Nothing in here reaches another network, nor is reached from one: fetch data
+With --bandwidth each worker is a host with a cable of that rate, both ways, to
+one switch; a client is on the switch, with no limit. Nothing in there, nor
+under --client, reaches another network or is reached from one: fetch data
 before. It takes Linux and, for cables, iproute2; either root or a system that
-lets users have namespaces. The exit code is the program's.
+lets users have namespaces.
 """
 
 import argparse
-import contextlib
-import ctypes
-import json
 import os
 import pathlib
-import signal
-import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 from tf_cdops.base import errors
 from tf_cdops.cli import site_flags
+from tf_cdops.cli.launching import client
+from tf_cdops.cli.launching import guard
+from tf_cdops.cli.launching import places
+from tf_cdops.cli.launching import restarts
+from tf_cdops.cli.launching import supervisor
 from tf_cdops.cluster import cables
-from tf_cdops.cluster import local
 
 NAME = "launch"
-_PR_SET_PDEATHSIG = 1
 _MAX_WORKERS = 64
+_MAX_RESTARTS = 1_000_000
+_GRACE = 600.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
   parser.allow_abbrev = False  # The program's flags aren't short for these.
   where = parser.add_argument_group("the workers")
-  where.add_argument("--workers", type=int, default=0, metavar="N",
-                     help="how many to start; 0 for none (default: 0)")
-  where.add_argument("--devices", type=int, default=1, metavar="N",
-                     help="logical CPU devices of each (default: 1)")
+  where.add_argument("--workers", type=int, metavar="N",
+                     help="how many to start, on this machine")
+  where.add_argument("--devices", type=int, metavar="N",
+                     help="logical CPU devices of each; programs get it as "
+                          "TF_CDOPS_DEVICES, and see no GPUs then (default: "
+                          "what TensorFlow finds; 1 with --client)")
   site_flags.add_bandwidth(where)
+  where.add_argument("--cluster", metavar="HOST:PORT,…",
+                     help="the workers' addresses on several machines, or a "
+                          "cluster as JSON (default: TF_CONFIG)")
+  where.add_argument("--task", type=int, metavar="N",
+                     help="which of them is this machine's, from 0")
+  ends = parser.add_argument_group("their ends")
+  ends.add_argument("--max_restarts", type=int, metavar="N",
+                    help="how often to start again when one fails (default: 0)")
+  ends.add_argument("--grace", type=float, metavar="SECONDS",
+                    help="how long others may run on when one has ended with "
+                         f"exit code 0; inf for ever (default: {_GRACE:g})")
   what = parser.add_argument_group("the program")
   what.add_argument("--client", action="store_true",
                     help="run it once, as the client of the workers")
@@ -64,64 +90,75 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
   """Runs the program; returns its exit code."""
   _check(args)
-  cables.enter_network(shaped=args.bandwidth is not None)
-  with _workers(args) as environment:
-    return _run([sys.executable, *(["-m"] if args.module else []), args.program,
-                 *args.arguments], environment)
+  command = [sys.executable, *(["-m"] if args.module else []), args.program,
+             *args.arguments]
+  if args.client:
+    return client.run(args, command)
+  if os.name != "posix":
+    raise errors.InputError(
+        f"`PROGRAM` ({args.program}) must run on Linux or macOS; this is "
+        f"{sys.platform}.")
+  tf_config = None
+  if not args.workers:
+    tf_config = places.find_tf_config(args.cluster, args.task)
+    if tf_config is None:
+      raise errors.InputError(
+          f"`PROGRAM` ({args.program}) must have workers; give --workers=4, "
+          "say, or on several machines --cluster and --task or TF_CONFIG, or "
+          "--client for a program that drives workers.")
+  if args.bandwidth is not None:
+    cables.enter_network(shaped=True)
+  code = guard.divide()
+  return _run(args, command, tf_config) if code is None else code
+
+
+def _run(args: argparse.Namespace, command: list[str],
+         tf_config: str | None) -> int:
+  """Runs the programs of this machine's workers."""
+  task = supervisor.Task(command, restarts.environment(args.devices),
+                         _GRACE if args.grace is None else args.grace)
+  if tf_config is not None:
+    return restarts.run(task, places.own_task(tf_config),
+                        args.max_restarts or 0)
+  with places.this_machine(args.workers, args.bandwidth) as place:
+    return restarts.run(task, place, args.max_restarts or 0)
 
 
 def _check(args: argparse.Namespace) -> None:
+  args.workers = args.workers or 0
   errors.check_whole_number("--workers", args.workers, 0, _MAX_WORKERS)
-  errors.check_whole_number("--devices", args.devices, 1, _MAX_WORKERS)
+  if args.devices is not None:
+    errors.check_whole_number("--devices", args.devices, 1, _MAX_WORKERS)
   site_flags.check_bandwidth(args)
-  if not args.client:
+  _check_cluster(args)
+  if args.client:
+    for flag in ("cluster", "max_restarts", "grace"):
+      if getattr(args, flag) is not None:
+        raise errors.InputError(
+            f"`--{flag}` ({getattr(args, flag)}) must be left out with "
+            "--client, which runs one program.")
+  if args.max_restarts is not None:
+    errors.check_whole_number("--max_restarts", args.max_restarts, 0,
+                              _MAX_RESTARTS)
+  if args.grace is not None and not args.grace > 0:
     raise errors.InputError(
-        f"`PROGRAM` ({args.program}) must run as a client; give --client "
-        "before it.")
+        f"`--grace` ({args.grace:g}) must be above 0 seconds.")
   if not args.module and not pathlib.Path(args.program).exists():
     raise errors.InputError(
         f"`PROGRAM` ({args.program}) must be a file that is there; mend its "
         "path, or give -m for a module.")
 
 
-@contextlib.contextmanager
-def _workers(args: argparse.Namespace) -> Iterator[dict[str, str]]:
-  """Starts the workers; yields the variables that tell of them."""
-  if not args.workers:
-    yield {}
-    return
-  with local.LocalCluster(args.workers, args.devices,
-                          bandwidth=args.bandwidth) as cluster:
-    yield {"TF_CONFIG": json.dumps({
-        "cluster": cluster.as_dict(), "task": {"type": "client", "index": 0}})}
-
-
-def _run(command: Sequence[str], environment: Mapping[str, str]) -> int:
-  """Runs a program that gets this process's signals and ends with it."""
-  libc = ctypes.CDLL(None) if sys.platform == "linux" else None
-  parent = os.getpid()
-
-  def end_with_parent() -> None:
-    if libc is not None:
-      libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-      if os.getppid() != parent:  # It has ended already.
-        os._exit(1)
-
-  process = subprocess.Popen(command, env=os.environ | environment,
-                             preexec_fn=end_with_parent)
-
-  def pass_on(number: int, _: Any) -> None:
-    process.send_signal(number)
-
-  # A terminal gives Ctrl-C to both; the program says what becomes of it.
-  handlers = {signal.SIGINT: lambda *_: None, signal.SIGTERM: pass_on}
-  before = {number: signal.signal(number, handler)
-            for number, handler in handlers.items()}
-  try:
-    code = process.wait()
-  finally:
-    process.kill()
-    process.wait()
-    for number, handler in before.items():
-      signal.signal(number, handler)
-  return code if code >= 0 else 128 - code
+def _check_cluster(args: argparse.Namespace) -> None:
+  if args.cluster is not None and args.workers:
+    raise errors.InputError(
+        f"`--workers` ({args.workers}) must be left out with --cluster: those "
+        "start on this machine, and the cluster's on theirs; give one.")
+  if args.cluster is not None and args.task is None:
+    raise errors.InputError(
+        f"`--cluster` ({args.cluster}) must come with --task, which tells "
+        "which of its workers is this machine's; give --task=0 on the first.")
+  if args.task is not None and args.cluster is None:
+    raise errors.InputError(
+        f"`--task` ({args.task}) must come with --cluster, whose task it is; "
+        "give both, or neither and set TF_CONFIG.")

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tf_cdops.base import errors
+from tf_cdops.cluster import addresses
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,9 +33,8 @@ class TfConfig:
 
 def examine(environment: Mapping[str, str]) -> TfConfig:
   """Reads TF_CONFIG; asks none of the tasks that it names."""
-  from tf_cdops.cluster import server  # Loads TensorFlow.
   try:
-    cluster = server.from_tf_config(environment)
+    cluster = addresses.from_tf_config(environment)
     if cluster is None:
       is_set = bool(environment.get("TF_CONFIG"))
       return TfConfig(is_set, True, "set, but has no 'cluster': one machine"

@@ -34,9 +34,9 @@ def run(args: argparse.Namespace) -> int:
   from tf_cdops.cluster import server  # Loads TensorFlow.
   if args.cpu_devices is not None:
     errors.check_whole_number("--cpu_devices", args.cpu_devices, 1)
-  cluster = (server.described(addresses.parse_text(args.cluster), args.job,
-                              args.task)
-             if args.cluster else server.from_tf_config())
+  cluster = (addresses.described(addresses.parse_text(args.cluster), args.job,
+                                 args.task)
+             if args.cluster else addresses.from_tf_config())
   if cluster is None:
     raise errors.InputError(
         "there is no cluster: give --cluster and --task, or set TF_CONFIG.")

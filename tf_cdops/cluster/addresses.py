@@ -3,6 +3,7 @@
 import collections
 import dataclasses
 import json
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -123,3 +124,35 @@ def parse_text(text: str, argument: str = "cluster") -> dict[str, list[str]]:
           f"`{argument}` ({text!r}) must be a JSON object.")
     return parsed.get("cluster", {} if argument == "TF_CONFIG" else parsed)
   return {"worker": [address.strip() for address in text.split(",")]}
+
+
+def from_tf_config(environment: Mapping[str, str] = os.environ
+                   ) -> Cluster | None:
+  """Returns the cluster that TF_CONFIG describes; None if it has none."""
+  text = environment.get("TF_CONFIG", "")
+  cluster = parse_text(text, "TF_CONFIG") if text else {}
+  if cluster == {}:
+    return None
+  task = json.loads(text).get("task", {})
+  if not isinstance(task, dict) or not str(task.get("index", 0)).isdecimal():
+    raise errors.InputError(
+        f"`TF_CONFIG` has the task {task!r}, which must be such as "
+        '{"type": "worker", "index": 0}.')
+  return described(cluster, task.get("type"), task.get("index"))
+
+
+def described(cluster: Any, job: str | None, index: Any) -> Cluster:
+  """Returns a cluster of which this process is a task."""
+  return resolve(_Described(cluster, job, index))
+
+
+class _Described:
+  """A cluster and the own task, as a ClusterResolver gives them."""
+
+  def __init__(self, cluster: Any, task_type: str | None, index: Any):
+    self._cluster = cluster
+    self.task_type = task_type
+    self.task_id = None if index is None else int(index)
+
+  def cluster_spec(self) -> Any:
+    return self._cluster

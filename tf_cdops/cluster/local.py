@@ -2,7 +2,6 @@
 
 import os
 import pathlib
-import socket
 import subprocess
 import sys
 import tempfile
@@ -18,6 +17,7 @@ from tf_cdops.cluster import addresses
 from tf_cdops.cluster import cables
 from tf_cdops.cluster import interfaces
 from tf_cdops.cluster import isolation
+from tf_cdops.cluster import ports
 from tf_cdops.cluster import probing
 
 _MAX_WORKERS = 64
@@ -119,9 +119,9 @@ class LocalCluster:
       self._cables = cables.Cables(self.num_workers, self._rate)
       hosts = self._cables.hosts
     for attempt in range(1, _ATTEMPTS + 1):
-      ports = _free_ports(self.num_workers)
+      free = ports.find_free(self.num_workers)
       self._cluster = addresses.resolve({"worker": [
-          f"{host}:{port}" for host, port in zip(hosts, ports, strict=True)]})
+          f"{host}:{port}" for host, port in zip(hosts, free, strict=True)]})
       try:
         for task in range(self.num_workers):
           self._spawn(task)
@@ -250,15 +250,3 @@ class LocalCluster:
     if process.stdin:
       process.stdin.close()
     process.wait(timeout=_STOP_SECONDS)
-
-
-def _free_ports(count: int) -> list[int]:
-  """Returns ports that were free a moment ago, each another."""
-  sockets = [socket.socket() for _ in range(count)]
-  try:
-    for each in sockets:
-      each.bind(("127.0.0.1", 0))
-    return [each.getsockname()[1] for each in sockets]
-  finally:
-    for each in sockets:
-      each.close()

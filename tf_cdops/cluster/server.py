@@ -7,46 +7,13 @@ import signal
 import sys
 import threading
 import time
-from typing import Any
 
 import tensorflow as tf
 
-from tf_cdops.base import errors
 from tf_cdops.cluster import addresses
 
 _PR_SET_PDEATHSIG = 1
 _SIGNAL_SECONDS = 0.25
-
-
-def from_tf_config(environment: Any = os.environ) -> addresses.Cluster | None:
-  """Returns the cluster that TF_CONFIG describes; None if it has none."""
-  text = environment.get("TF_CONFIG")
-  cluster = addresses.parse_text(text, "TF_CONFIG") if text else {}
-  if cluster == {}:
-    return None
-  task = json.loads(text).get("task", {})
-  if not isinstance(task, dict) or not str(task.get("index", 0)).isdecimal():
-    raise errors.InputError(
-        f"`TF_CONFIG` has the task {task!r}, which must be such as "
-        '{"type": "worker", "index": 0}.')
-  return described(cluster, task.get("type"), task.get("index"))
-
-
-def described(cluster: Any, job: str | None, index: Any) -> addresses.Cluster:
-  """Returns a cluster of which this process is a task."""
-  return addresses.resolve(_Described(cluster, job, index))
-
-
-class _Described:
-  """A cluster and the own task, as a ClusterResolver gives them."""
-
-  def __init__(self, cluster: Any, task_type: str | None, index: Any):
-    self._cluster = cluster
-    self.task_type = task_type
-    self.task_id = None if index is None else int(index)
-
-  def cluster_spec(self) -> Any:
-    return self._cluster
 
 
 def serve(cluster: addresses.Cluster, num_cpus: int | None = None,

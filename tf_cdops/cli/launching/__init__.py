@@ -1,0 +1,1 @@
+"""Starts one program for each worker, and ends them together."""
