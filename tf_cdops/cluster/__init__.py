@@ -8,16 +8,18 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+  from tf_cdops.cluster.backup import BackupAndRestore
   from tf_cdops.cluster.local import LocalCluster
   from tf_cdops.cluster.spmd import SpmdStrategy
   from tf_cdops.cluster.strategy import multi_worker_strategy
   from tf_cdops.cluster.watchdog import StepWatchdog
 
-__all__ = ["LocalCluster", "SpmdStrategy", "StepWatchdog",
+__all__ = ["BackupAndRestore", "LocalCluster", "SpmdStrategy", "StepWatchdog",
            "multi_worker_strategy"]
 
 # Public name -> the module that has it.
 _HOMES = {
+    "BackupAndRestore": "tf_cdops.cluster.backup",
     "LocalCluster": "tf_cdops.cluster.local",
     "SpmdStrategy": "tf_cdops.cluster.spmd",
     "StepWatchdog": "tf_cdops.cluster.watchdog",

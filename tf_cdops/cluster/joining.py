@@ -1,14 +1,11 @@
 """How programs, one a worker, come together: within a limit, and agreeing."""
 
 import contextlib
-import json
-import socket
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from absl import logging
-import tensorflow as tf
 
 from tf_cdops.base import errors
 from tf_cdops.cluster import addresses
@@ -19,25 +16,6 @@ from tf_cdops.cluster import probing
 JOIN_SECONDS, _PATIENCE, _AGAIN = 600, 15.0, 30.0
 HEARTBEAT_SECONDS = 20
 _PROBE_SECONDS = 3.0
-
-
-def check_own_port(cluster: addresses.Cluster) -> None:
-  """Raises if this program's port is in use.
-
-  TensorFlow's own message has neither the port nor what to do.
-  """
-  if cluster.own is None:
-    return
-  _, port = addresses.split_address(cluster.own.address)
-  with socket.socket() as attempt:
-    attempt.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-      attempt.bind(("", port))
-    except OSError as error:
-      raise errors.ClusterError(
-          f"{cluster.own} can't listen on port {port}: {error.strerror}. End "
-          "the program that has it, perhaps one left from an earlier run, or "
-          "choose another port.") from None
 
 
 @contextlib.contextmanager
@@ -63,20 +41,6 @@ def telling_who_is_missing(cluster: addresses.Cluster) -> Iterator[None]:
     yield
   finally:
     done.set()
-
-
-def everyones(told: Mapping[str, Any],
-              gather: Callable[[tf.Tensor], tf.Tensor]) -> list[dict[str, Any]]:
-  """Returns what each program tells, in their order.
-
-  Args:
-    told: this one's, which JSON can hold.
-    gather: joins all programs' bytes.
-  """
-  text = json.dumps(told) + "\n"
-  joined = gather(tf.io.decode_raw(text, tf.uint8))
-  return [json.loads(line)
-          for line in joined.numpy().tobytes().decode().splitlines()]
 
 
 def check_agreement(told: Sequence[Mapping[str, Any]],

@@ -1,5 +1,6 @@
 """SpmdStrategy: each worker runs the program, and gradients meet between."""
 
+import json
 import math
 import os
 import secrets
@@ -15,6 +16,7 @@ from tf_cdops.base import tf_compat
 from tf_cdops.base import version
 from tf_cdops.cluster import addresses
 from tf_cdops.cluster import joining
+from tf_cdops.cluster import ports
 from tf_cdops.cluster import side_channel
 from tf_cdops.cluster import silent_peers
 from tf_cdops.cluster import step_timeout
@@ -117,7 +119,8 @@ class SpmdStrategy(tf.distribute.MultiWorkerMirroredStrategy):
       tf.distribute.Strategy.__init__(self, tf_compat.SpmdExtended(
           self, resolver, options, make_ops))
       return
-    joining.check_own_port(cluster)
+    assert cluster.own is not None
+    ports.wait_until_free(addresses.split_address(cluster.own.address)[1], 0.0)
     tf_compat.configure_coordination(
         resolver, joining.JOIN_SECONDS, joining.HEARTBEAT_SECONDS)
     with joining.telling_who_is_missing(cluster):
@@ -141,19 +144,26 @@ class SpmdStrategy(tf.distribute.MultiWorkerMirroredStrategy):
         "devices": [name.rpartition("/device:")[2]
                     for name in self.extended.worker_devices],
         "tensorflow": tf.__version__, "tf_cdops": version.__version__}
-    told = joining.everyones(
+    told = self.tell_others(
         {"same": same, "seed": secrets.randbelow(_SEEDS),
-         "port": self._channel.port if self._channel else 0},
-        self._gather_bytes)
+         "port": self._channel.port if self._channel else 0})
     joining.check_agreement([one["same"] for one in told], self._tasks)
     self._places = [(side_channel.host_of(task), one["port"])
                     for task, one in zip(self._tasks, told, strict=True)]
     if tf.compat.v1.get_seed(None) == (None, None):
       tf.random.set_seed(told[0]["seed"])
 
-  def _gather_bytes(self, mine: tf.Tensor) -> tf.Tensor:
+  def tell_others(self, mine: Any) -> list[Any]:
+    """Returns what each program tells, in their order, once all have done so.
+
+    Args:
+      mine: what this one tells, of which JSON can be made.
+    """
     ops: cross_device_ops_lib.SpmdAllReduce = self.extended._cross_device_ops
-    return ops.gather_from_programs(mine)
+    text = json.dumps(mine) + "\n"
+    joined = ops.gather_from_programs(tf.io.decode_raw(text, tf.uint8))
+    return [json.loads(line)
+            for line in joined.numpy().tobytes().decode().splitlines()]
 
   def _who_is_missing(self, number: int) -> str:
     """Says who hasn't made the call of that number."""

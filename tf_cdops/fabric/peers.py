@@ -27,7 +27,7 @@ _FIRST_GROUP = 0x7CD00000
 _FIRST_KEY, _KEYS = 1 << 29, 1 << 29
 # What is only known when it runs is padded to one of these lengths, and each
 # has a key of its own: an eighth longer at the most.
-_LENGTHS = (*range(8), *((8 + eighth) << power
+_LENGTHS = (*range(1, 8), *((8 + eighth) << power
                          for power in range(28) for eighth in range(8)))
 _FIRST_PADDED, _PADDED = 1 << 30, (1 << 30) // len(_LENGTHS)
 _ATTRIBUTE = "_tf_cdops_collective_ops"  # Of a graph.
