@@ -278,8 +278,7 @@ def _structure(values: Any) -> str:
 
 
 def _where_they_belong(outputs: Any, devices: Sequence[str]) -> Any:
-  """Returns a function's outputs, all of which say that they are on its first.
-  """
+  """Returns what a function put out, which says all to be on one device."""
   if len(devices) == 1:
     return outputs
   if isinstance(outputs[0], (list, tuple)):

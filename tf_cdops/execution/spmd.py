@@ -96,6 +96,7 @@ def _exchange_part(peers: peers_lib.Peers, codec: Any,
                    fabric: tensorflow_fabric.TensorFlowFabric,
                    value: PlacedTensor) -> tf.Tensor:
   place, count = value.place, peers.num_workers
+  assert value.length is not None
   vector = fabric.emitter.flat(value.tensor, place)
   each = -(-value.length // count)
   each += each % 2  # Two 16-bit numbers are one word, and need no copy.
