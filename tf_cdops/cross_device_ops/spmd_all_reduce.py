@@ -1,4 +1,4 @@
-"""SpmdAllReduce: all-reduce among programs, of which each has its own worker."""
+"""SpmdAllReduce: all-reduce among programs, one a worker."""
 
 import functools
 import threading
@@ -254,7 +254,7 @@ def _meant_by(destinations: Any, value: Any) -> Any:
   """
   if not isinstance(value, tf.distribute.DistributedValues) and (
       destinations is value
-      or isinstance(destinations, str) and not destinations):
+      or (isinstance(destinations, str) and not destinations)):
     return tf_compat.PerReplica((value,))
   return destinations
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from tf_cdops import registry
 from tf_cdops.base import errors
+from tf_cdops.base import topology as topology_lib
 from tf_cdops.planning import packs
 from tf_cdops.planning import planner
 from tf_cdops.planning import spec as spec_lib
@@ -71,6 +72,25 @@ def _resolved(line: spec_lib.AllReduceSpecTuple, num_workers: int,
   if inter == EXCHANGE:  # Each worker has the same number of parts.
     shards = num_workers * -(-shards // num_workers)
   return spec_lib.AllReduceSpecTuple(f"{intra}/{inter}", shards, line.limit)
+
+
+def alternatives(topology: topology_lib.Topology, names: Sequence[str],
+                 wire: registry.Wire | None) -> list[spec_lib.AllReduceSpec]:
+  """Returns the ways there are, for `explain` to compare.
+
+  Args:
+    topology: the devices of all programs.
+    names: of algorithms, any of which may sum inside a worker.
+    wire: how messages are encoded.
+  """
+  several = len(topology.devices) > len(topology.workers)
+  inside = [name for name in names if name != RING] if several else [EXCHANGE]
+  texts = [f"{name}/{inter}" for name in inside
+           for inter in ((EXCHANGE,) if wire else (RING, EXCHANGE))]
+  if several and not wire:
+    texts.append(RING)
+  return [resolve(spec_lib.parse(text, _ARGUMENT), len(topology.workers),
+                  nccl=False, wire=wire) for text in texts]
 
 
 def packing(sizes: Sequence[planner.TensorSize],
