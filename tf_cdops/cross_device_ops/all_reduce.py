@@ -233,11 +233,14 @@ class AllReduceCrossDeviceOps(base.CheckedCrossDeviceOps):
     self._plans.add(plan, sizes, topology)
     if self._spec.plans and len(sizes) > 1 and not plan.is_pinned:
       self._warn_of_no_plan(sizes, topology)
-    encode = (self._feedback.of_batch(plan.buckets, sizes, topology).encode
-              if plan.wire and plan.wire.codec.has_state else None)
+    lost = (self._feedback.of_batch(plan.buckets, sizes, topology)
+            if plan.wire and plan.wire.codec.has_state else None)
     results = executor.all_reduce(plan, tensors, topology, reduce_op,
                                   inputs.engine_options(options),
-                                  self._composed, encode)
+                                  self._composed,
+                                  lost.encode if lost else None)
+    if lost is not None:
+      results = lost.finished(results, topology.devices)
     algorithms = {i: bucket.algorithm for bucket in plan.buckets
                   for i in bucket.tensors}
     return [(result, algorithms[i]) for i, result in enumerate(results)]
