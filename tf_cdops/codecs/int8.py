@@ -100,4 +100,4 @@ registry.register_wire_codec(
     "int8", description="8 bits, and a scale for each 1,024 numbers.",
     encode=_encode, decode=_decode, num_bytes=_num_bytes, dtypes=("float32",),
     unit=0.5 / _MOST, unit_of="the largest magnitudes of each 1,024",
-    has_feedback=True)
+    has_feedback=True, least=_LEAST_SCALE * _MOST)

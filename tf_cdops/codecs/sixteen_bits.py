@@ -56,4 +56,4 @@ registry.register_wire_codec(
     "float16", description="11 significant bits; beyond 65504 it saturates.",
     encode=_to_float16, decode=_decode, num_bytes=_num_bytes,
     dtypes=("float32", "float64"), unit=2.0**-11, is_exact_again=True,
-    overflows=_beyond_float16)
+    overflows=_beyond_float16, least=2.0**-25)
