@@ -175,7 +175,7 @@ class ExplainTest(absltest.TestCase):
   def test_says_what_is_rounded_and_what_is_not(self):
     text = " ".join(str(self.explain()).split())
     self.assertRegex(text, "messages are bfloat16; 2 roundings at most, so "
-                     "within 0.78% of the sum of magnitudes")
+                     "within 0.79% of the sum of magnitudes")
     self.assertIn("int32 travel as they are: bfloat16 takes float32, float64",
                   text)
 

@@ -1,8 +1,9 @@
 """Functions of vectors that are traced once, however often graphs use them.
 
 A batch has thousands of messages. What a codec does to each is a dozen ops and
-a branch, which TensorFlow takes milliseconds to build; a call of what has been
-built is one op, and TensorFlow puts the body in its place when the graph runs.
+a branch, which take TensorFlow many milliseconds to build and to optimize; a
+call of what has been built is one op. It stays one: with all bodies in its
+place, a graph of 8 workers takes six times as long to start, and is no quicker.
 """
 
 import functools
@@ -22,7 +23,8 @@ def traced_once(body: _Body) -> _Body:
   Args:
     body: takes a vector of any length, and captures nothing.
   """
-  function = tf.function(body, autograph=False)
+  function = tf.function(body, autograph=False,
+                         experimental_attributes={"_noinline": True})
 
   @functools.wraps(body)
   def call(vector: tf.Tensor) -> tf.Tensor:

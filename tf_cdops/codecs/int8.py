@@ -25,27 +25,41 @@ def _num_bytes(elements: Any, itemsize: int) -> Any:
 
 
 def _encode(vector: tf.Tensor) -> tf.Tensor:
-  message = _message(vector)
   length = vector.shape.num_elements()
+  message = (_message_of_blocks if _is_whole(length) else _message)(vector)
   return tf.ensure_shape(
       message, [None if length is None else _num_bytes(length, 4)])
 
 
 def _decode(message: tf.Tensor, like: tf.Tensor) -> tf.Tensor:
-  return tf.ensure_shape(_numbers(message), [like.shape.num_elements()])
+  length = like.shape.num_elements()
+  numbers = (_numbers_of_blocks if _is_whole(length) else _numbers)(message)
+  return tf.ensure_shape(numbers, [length])
+
+
+def _is_whole(length: int | None) -> bool:
+  """Whether there are blocks of 1,024 alone, which needn't be filled up."""
+  return length is not None and length % _BLOCK == 0
 
 
 @traced_once.traced_once
 def _message(vector: tf.Tensor) -> tf.Tensor:
-  blocks = _blocks(vector)
+  missing = -tf.size(vector) % _BLOCK
+  message = _message_of_blocks(tf.pad(vector, [[0, missing]]))
+  codes, _, scales = tf.split(message, [
+      tf.size(vector), missing, -1], num=3)
+  return tf.concat([codes, scales], 0)
+
+
+@traced_once.traced_once
+def _message_of_blocks(vector: tf.Tensor) -> tf.Tensor:
+  blocks = tf.reshape(vector, [-1, _BLOCK])
   largest = tf.reduce_max(tf.abs(blocks), axis=1, keepdims=True)
   scales, codes = tf.cond(
       tf.reduce_all(tf.math.is_finite(largest)),
       lambda: _of_finite(blocks, largest), lambda: _of_any(blocks))
-  codes = tf.reshape(tf.bitcast(codes, tf.uint8), [-1])
-  return tf.concat([
-      tf.slice(codes, [0], tf.shape(vector)),
-      tf.reshape(tf.bitcast(scales, tf.uint8), [-1])], 0)
+  return tf.concat([tf.reshape(tf.bitcast(part, tf.uint8), [-1])
+                    for part in (codes, scales)], 0)
 
 
 def _of_finite(blocks: tf.Tensor,
@@ -72,13 +86,21 @@ def _numbers(message: tf.Tensor) -> tf.Tensor:
   # A block has its scale and 1,024 codes; the last may have fewer.
   count = -(-tf.size(message) // (_BLOCK + _SCALE_BYTES))
   length = tf.size(message) - _SCALE_BYTES * count
-  scales = tf.bitcast(tf.reshape(tf.slice(message, [length], [-1]),
-                                 [-1, 1, _SCALE_BYTES]), tf.float32)
-  codes = tf.bitcast(_blocks(tf.slice(message, [0], [length])), tf.int8)
+  codes, scales = tf.split(message, [length, _SCALE_BYTES * count])
+  filled = tf.pad(codes, [[0, _BLOCK * count - length]])
+  return _numbers_of_blocks(tf.concat([filled, scales], 0))[:length]
+
+
+@traced_once.traced_once
+def _numbers_of_blocks(message: tf.Tensor) -> tf.Tensor:
+  count = tf.size(message) // (_BLOCK + _SCALE_BYTES)
+  codes, scales = tf.split(message, [_BLOCK * count, _SCALE_BYTES * count])
+  scales = tf.bitcast(tf.reshape(scales, [-1, 1, _SCALE_BYTES]), tf.float32)
+  codes = tf.reshape(tf.bitcast(codes, tf.int8), [-1, _BLOCK])
   numbers = tf.cast(codes, tf.float32) * tf.abs(scales)
   numbers = tf.cond(tf.reduce_any(scales < 0),
                     lambda: _with_others(numbers, codes), lambda: numbers)
-  return tf.slice(tf.reshape(numbers, [-1]), [0], [length])
+  return tf.reshape(numbers, [-1])
 
 
 def _with_others(numbers: tf.Tensor, codes: tf.Tensor) -> tf.Tensor:
@@ -86,14 +108,6 @@ def _with_others(numbers: tf.Tensor, codes: tf.Tensor) -> tf.Tensor:
                        (_NAN, "nan")):
     numbers = tf.where(tf.equal(codes, code), float(number), numbers)
   return numbers
-
-
-def _blocks(vector: tf.Tensor) -> tf.Tensor:
-  """Returns blocks of 1,024, the last of them filled up with zeros."""
-  missing = -tf.size(vector) % _BLOCK
-  whole = tf.cond(tf.equal(missing, 0), lambda: vector,  # No copy.
-                  lambda: tf.pad(vector, [[0, missing]]))
-  return tf.reshape(whole, [-1, _BLOCK])
 
 
 registry.register_wire_codec(

@@ -9,8 +9,15 @@ if TYPE_CHECKING:
 
 def percent(part: float) -> str:
   """Returns a part in two digits, and no less than it is."""
-  digits = 1 - math.floor(math.log10(100 * part)) if part else 0
-  return f"{math.ceil(100 * part * 10**digits) / 10**digits:g}%"
+  return f"{rounded_up(100 * part):g}%"
+
+
+def rounded_up(number: float) -> float:
+  """Returns a number of two digits that is as large or larger."""
+  if not number:
+    return 0.0
+  unit = 10.0**(math.floor(math.log10(number)) - 1)
+  return math.ceil(number / unit) * unit
 
 
 def about_wire(e: "explanation.Explanation") -> list[str]:
@@ -26,8 +33,9 @@ def about_wire(e: "explanation.Explanation") -> list[str]:
       bound = (f"{part.roundings} roundings at most, so within "
                f"{percent(codec.bound(part.roundings))} of the sum of "
                f"{codec.unit_of}")
-      if codec.least:
-        bound += f", and {codec.least:.1g} a rounding"
+      floor = codec.floor(part.roundings, len(e.topology.devices))
+      if floor:
+        bound += f" and {rounded_up(floor):g}"
       if codec.has_feedback:
         bound += "; classes add what is lost in the next step"
     lines.append(f"{part.algorithm}: messages are {part.wire}; {bound}.")

@@ -60,6 +60,10 @@ class WireCodec:
     """Returns what so many roundings change at most, as a part of `unit_of`."""
     return (1 + self.unit)**roundings - 1
 
+  def floor(self, roundings: int, terms: int) -> float:
+    """Returns what so many roundings of each term change beyond that."""
+    return self.least * roundings * terms
+
   @property
   def has_state(self) -> bool:
     """Whether classes keep anything for it, from step to step."""

@@ -21,13 +21,13 @@ class Tolerance:
     bound: the most that results are off, as a part of `unit_of`.
     unit_of: of what: see `registry.WireCodec`.
     has_feedback: whether what the step before lost is in a result, too.
-    least: what is lost beside, at most.
+    floor: what is lost beside, at most.
   """
 
   bound: float
   unit_of: str
   has_feedback: bool
-  least: float
+  floor: float
 
   def holds(self, actual: np.ndarray, expected: np.ndarray,
             largest_sum: float) -> np.ndarray:
@@ -42,7 +42,7 @@ class Tolerance:
     bound = (1 + self.has_feedback) * self.bound + _OF_FLOAT32
     of = expected if self.unit_of == "magnitudes" else largest_sum
     error = np.abs(actual.astype("float64") - expected)
-    return np.asarray(error <= bound * of + self.least)
+    return np.asarray(error <= bound * of + self.floor)
 
   def __str__(self) -> str:
     again = ", and as much again of the step before" * self.has_feedback
@@ -64,4 +64,4 @@ def of_plan(plan: planner.Plan,
                                  for b in wired}.values())
   codec = plan.wire.codec
   return Tolerance(codec.bound(roundings), codec.unit_of, codec.has_feedback,
-                   codec.least * most)
+                   codec.floor(roundings, len(topology.devices)))
