@@ -12,6 +12,7 @@ from tf_cdops.base import topology as topology_lib
 from tf_cdops.cost import given as given_links
 from tf_cdops.execution import executor
 from tf_cdops.planning import planner
+from tf_cdops.registry import proof
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,6 +24,7 @@ class Contender:
     ours: whether a wrong result is a fault of this package.
     make_ops: makes its cross-device ops; None stands for TensorFlow's default.
     plan: plans tensors on devices; None where there is no plan of ours.
+    wire: how messages may be encoded.
   """
 
   name: str
@@ -30,6 +32,7 @@ class Contender:
   make_ops: Callable[[], Any]
   plan: Callable[[tuple[planner.TensorSize, ...], topology_lib.Topology],
                  planner.Plan] | None = None
+  wire: registry.Wire | None = None
 
 
 def of_spec(spec: Any, packing: planner.Packing | None = None,
@@ -55,7 +58,7 @@ def of_spec(spec: Any, packing: planner.Packing | None = None,
       lambda: cross_device_ops.MultiWorkerAllReduce(
           all_reduce_spec=parsed, network=network, **arguments),
       lambda sizes, topology: executor.checked_plan(
-          sizes, topology, parsed, packing, network, wire))
+          sizes, topology, parsed, packing, network, wire), wire)
 
 
 def of_tensorflow() -> tuple[Contender, ...]:
@@ -71,7 +74,12 @@ def of_tensorflow() -> tuple[Contender, ...]:
 
 
 def check_spec(spec: Any, topology: topology_lib.Topology,
-               sizes: Iterable[planner.TensorSize]) -> None:
+               sizes: Iterable[planner.TensorSize],
+               wire: registry.Wire | None = None) -> None:
   """Raises unless the devices can follow the spec for these tensors."""
-  executor.checked_plan(tuple(sizes), topology,
-                        planner.parse_all_reduce_spec(spec))
+  plan = executor.checked_plan(
+      tuple(sizes), topology, planner.parse_all_reduce_spec(spec), wire=wire)
+  for algorithm in {plan.algorithm(bucket) for bucket in plan.buckets
+                    if bucket.wired}:
+    proof.prove(algorithm, topology,
+                len(topology.devices) * algorithm.shards)
