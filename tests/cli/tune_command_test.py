@@ -24,6 +24,7 @@ from tf_cdops.cli.measuring import link_results
 from tf_cdops.cli.measuring import links
 from tf_cdops.cli.measuring import sites
 from tf_cdops.cli.measuring import steps
+from tf_cdops.cli.measuring import races
 from tf_cdops.cli.measuring import timing
 from tf_cdops.cli.measuring import tuner
 from tf_cdops.cli.measuring import tuning
@@ -176,7 +177,7 @@ _LINKS = given.MeasuredLinks(
 def outcome_of(ratio: float, pairs: int = 20, wrong: int = 0):
   """Returns what tuning comes to if the composed spec takes so much time."""
   verdict = tuning.judge([1.0] * pairs, [ratio] * pairs)
-  race = tuner.Race(verdict, timing.Summary.from_samples([1.0]),
+  race = races.Race(verdict, timing.Summary.from_samples([1.0]),
                     timing.Summary.from_samples([ratio]), wrong)
   composed = tuning.Setting(tf_cdops.parse_all_reduce_spec("xring:4k:ps#2"),
                            planner.Packing(small_max_bytes=4096,
