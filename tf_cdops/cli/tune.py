@@ -75,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
       raise errors.InputError(
           "`--devices` (1) must be at least 2: one device has nothing to "
           "reduce.")
-    wires = [wire for wire in wire_flags.parse(args) if wire]
+    wires = tuple(wire for wire in wire_flags.parse(args) if wire)
     load = loads.from_args(args)
     outcome = _tune(site, load, budget, wires)
   content = _content(site, load, outcome)
@@ -101,7 +101,7 @@ def _parse_budget(text: str) -> float:
 
 
 def _tune(site: "sites.Site", load: loads.Load, budget: float,
-          wires: list[registry.Wire]) -> "tuner.Outcome":
+          wires: tuple[registry.Wire, ...]) -> "tuner.Outcome":
   from tf_cdops.cli.measuring import memory
   from tf_cdops.cli.measuring import tuner
   if not site.is_elsewhere:

@@ -46,11 +46,13 @@ def of_spec(spec: Any, packing: planner.Packing | None = None,
     name: for tables; the spec's text if None.
     link: the one between workers, or all of them, if they are known; those
       of the spec's file go before.
-    wire: how messages are encoded.
+    wire: how messages are encoded; if None, as the spec's file says.
   """
   parsed = planner.parse_all_reduce_spec(spec)
   arguments: dict[str, Any] = packing.arguments() if packing else {}
   network = parsed.network or link
+  if wire is None:
+    wire = parsed.wire_for(None, "across")  # The file's, if it has one.
   if wire is not None:
     arguments |= {"wire": wire.codec, "wire_scope": wire.scope}
   return Contender(
