@@ -78,7 +78,7 @@ class Explanation:
     spec_file.write(path, spec_file.content(
         str(self.spec), self.packing or planner.Packing(),
         given_links.uncommon(self.network, self.topology),
-        [planner.to_pin(self.plan, self.sizes, self.topology)]))
+        [planner.to_pin(self.plan, self.sizes, self.topology)], self.wire))
 
   def difference_from_plans(self) -> str:
     """Says how the batch differs from the nearest that the file pins."""
@@ -148,7 +148,7 @@ def explain(spec: Any, topology: topology_lib.Topology,
   tensors = sizes_lib.parse(sizes)
   model = cost.Model(topology, given_links.resolve(
       given_links.check(network) or parsed.network, topology))
-  how = registry.check_wire(wire, wire_scope)
+  how = parsed.wire_for(wire, wire_scope)
   if spmd:
     parsed = spmd_rules.resolve(
         parsed, len(topology.workers), wire=how,

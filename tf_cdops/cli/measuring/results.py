@@ -27,6 +27,7 @@ class Result:
     bandwidth: the rate of each worker's cable, if it has one of its own.
     bits_per_second: the same as a number.
     least_seconds: what no all-reduce can beat with such cables.
+    tolerance: what elements must be to be right, if not the exact sum.
   """
 
   contender: str
@@ -43,6 +44,7 @@ class Result:
   bandwidth: str | None = None
   bits_per_second: float | None = None
   least_seconds: float | None = None
+  tolerance: str | None = None
 
   @property
   def algbw(self) -> float:
@@ -73,4 +75,5 @@ def make_result(step: steps.Step, inputs: exact_inputs.Inputs,
       dtypes.pop() if len(dtypes) == 1 else "mixed", len(inputs.sizes),
       len(site.devices), time, wrong, step.build_seconds, step.nodes,
       site.bandwidth, site.link.bytes_per_second * 8 if site.link else None,
-      site.least_seconds(inputs.num_bytes))
+      site.least_seconds(inputs.num_bytes),
+      str(step.tolerance) if step.tolerance else None)
