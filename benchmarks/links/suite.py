@@ -74,7 +74,7 @@ def _parse() -> argparse.Namespace:
                       help="only cells with this in their name, such as "
                            "4x1/200mbit/resnet")
   parser.add_argument("--quick", action="store_true",
-                      help="a few cells, in about half an hour")
+                      help="a few cells, in about 20 minutes")
   parser.add_argument("--fresh", action="store_true",
                       help="measure again what links.json has")
   parser.add_argument("--report_only", action="store_true",
