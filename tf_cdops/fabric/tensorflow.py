@@ -16,8 +16,8 @@ from tf_cdops.fabric import base
 from tf_cdops.fabric import engines
 
 
-# Bytes; no TensorFlow asks for more.
-_ALIGNMENT = 64
+# Of tensors, in bytes; no TensorFlow asks for more.
+ALIGNMENT = 64
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -239,7 +239,7 @@ class Emitter:
     are aligned, and so sends and adds them from where they are.
     """
     even = len(set(lengths)) == 1
-    if even and lengths[0] * tensor.dtype.size % _ALIGNMENT == 0:
+    if even and lengths[0] * tensor.dtype.size % ALIGNMENT == 0:
       rows = self.reshape(tensor, (len(lengths), -1), place)
       return self.unstack(rows, len(lengths), place)
     vector = self.flat(tensor, place)
