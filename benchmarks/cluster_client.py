@@ -87,6 +87,7 @@ def build(load: str, shapes: Any, rate: str | None = None,
     answers.append(_describe(step, inputs) | {
         "plan": way.summary, "predicted": way.seconds,
         "messages": way.messages})
+  serving.return_memory()
   return {"contenders": answers}
 
 
