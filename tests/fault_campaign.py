@@ -4,10 +4,10 @@
 
 Each case starts `tf_cdops launch`, and kills or stops one worker's program from
 outside, at a moment that chance chooses: while programs start, in a step, in
-saving or between epochs. That worker must be named within a minute, all programs
-must end within another, and with --max_restarts the run must end well, with the
-weights, to the last bit, of a run that nothing disturbed. No process and no file
-may be left. It prints a line for each case, and ends with 1 if one failed.
+saving or between epochs. Within a minute that worker must be named, and all
+programs must end. With --max_restarts the run must end well, with the weights,
+to the last bit, of a run that nothing disturbed. No process and no file may be
+left. It prints a line for each case, and ends with 1 if one failed.
 """
 
 import contextlib
@@ -36,7 +36,7 @@ _CASES = flags.DEFINE_integer("cases", 20, "How many.")
 _SEED = flags.DEFINE_integer("seed", 0, "Of the moments.")
 _ONLY = flags.DEFINE_list("only", None, "Numbers of cases; None for all.")
 _PROGRAM = fault_program.__file__
-_MARK = "TF_CDOPS_FAULT_CASE"  # In the environment of all of a case's processes.
+_MARK = "TF_CDOPS_FAULT_CASE"  # An environment variable of all processes.
 _NAME_SECONDS = _END_SECONDS = 60.0
 _RUN_SECONDS = 240.0
 _PHASES = ("start", "joined", "step", "save", "between")
@@ -61,8 +61,8 @@ class Case:
 
   def __str__(self) -> str:
     return (f"{self.number:2}: {self.signal.name} of {self.target} of "
-            f"{self.workers} at {self.phase} {self.epoch} + {self.delay:.2f} s, "
-            f"{self.max_restarts} restarts")
+            f"{self.workers} at {self.phase} {self.epoch} + {self.delay:.2f} "
+            f"s, {self.max_restarts} restarts")
 
 
 def cases(count: int, seed: int) -> list[Case]:
@@ -199,8 +199,9 @@ def run(case: Case, weights: Sequence[str], folder: pathlib.Path
   ended = time.monotonic() - struck
   if not case.max_restarts and ended > _END_SECONDS - 1:
     wrong.append("programs ran on")
-  code = launch.wait(_RUN_SECONDS if case.max_restarts else 0)
-  seen = f"named after {named:.1f} s, over after {ended:.1f} s, exit code {code}"
+  code = launch.wait(0 if wrong or not case.max_restarts else _RUN_SECONDS)
+  seen = (f"named after {named:.1f} s, over after {ended:.1f} s, exit code "
+          f"{code}")
   if case.max_restarts and code == 0:
     results = written(folder, case.workers)
     seen += f", went on from epoch {results[0]['epochs'][0]}"

@@ -1,4 +1,4 @@
-"""SpmdAllReduce: all-reduce among programs, of which each has its own worker."""
+"""SpmdAllReduce: all-reduce among programs, one for each worker."""
 
 import functools
 import threading
@@ -254,7 +254,7 @@ def _meant_by(destinations: Any, value: Any) -> Any:
   """
   if not isinstance(value, tf.distribute.DistributedValues) and (
       destinations is value
-      or isinstance(destinations, str) and not destinations):
+      or (isinstance(destinations, str) and not destinations)):
     return tf_compat.PerReplica((value,))
   return destinations
 
@@ -278,8 +278,7 @@ def _structure(values: Any) -> str:
 
 
 def _where_they_belong(outputs: Any, devices: Sequence[str]) -> Any:
-  """Returns a function's outputs, all of which say that they are on its first.
-  """
+  """Returns outputs of a function, all of which claim to be on its first."""
   if len(devices) == 1:
     return outputs
   if isinstance(outputs[0], (list, tuple)):
