@@ -202,12 +202,13 @@ def _is_scalar(value: Any) -> bool:
 
 
 def _check_options(options: Any) -> Any:
-  kind = tf.distribute.experimental.CommunicationOptions
-  if options is not None and not isinstance(options, kind):
+  default = tf.distribute.experimental.CommunicationOptions()
+  # Its objects are of a class that has no public name.
+  if options is not None and not isinstance(options, type(default)):
     raise errors.InputError(
         f"`communication_options` ({options!r}) must be a "
         "tf.distribute.experimental.CommunicationOptions.")
-  return options or kind()
+  return options or default
 
 
 def _check_timeout(timeout: Any) -> None:

@@ -19,6 +19,9 @@ from tf_cdops.planning import spmd_rules
 PlacedTensor = tensorflow_fabric.PlacedTensor
 # Messages travel as these: collective ops don't carry bytes.
 _WORD = tf.int32
+# A row of so many numbers, or messages of them, TensorFlow cuts off a vector or
+# a matrix without a copy: in one byte each they fill what it aligns to.
+_ALIGNED = 64
 
 
 def all_reduce(plan: planner.Plan, batch: Sequence[Sequence[tf.Tensor]],
@@ -97,12 +100,10 @@ def _exchange_part(peers: peers_lib.Peers, codec: Any,
                    value: PlacedTensor) -> tf.Tensor:
   place, count = value.place, peers.num_workers
   vector = fabric.emitter.flat(value.tensor, place)
-  each = -(-value.length // count)
-  each += each % 2  # Two 16-bit numbers are one word, and need no copy.
+  each = _ALIGNED * -(-value.length // (count * _ALIGNED))
   with tf.device(place):
-    rows = tf.pad(vector, [[0, count * each - value.length]])
     rows = [PlacedTensor(row, place, each)
-            for row in tf.unstack(tf.reshape(rows, [count, each]))]
+            for row in _rows(vector, count, each)]
     messages = [_message(fabric, codec, row) for row in rows]
     words = peers.all_to_all(tf.stack([_to_words(m) for m in messages]), place)
     total = PlacedTensor(
@@ -113,6 +114,16 @@ def _exchange_part(peers: peers_lib.Peers, codec: Any,
     sums = [_read(fabric, codec, word, message, total)
             for word in tf.unstack(words, count)]
     return tf.concat(sums, 0)[:value.length]
+
+
+def _rows(vector: tf.Tensor, count: int, each: int) -> list[tf.Tensor]:
+  """Cuts a vector into rows, the last with zeros; only those are copied."""
+  rows = []
+  for start in range(0, count * each, each):
+    row = vector[start:start + each]
+    missing = each - row.shape[0]
+    rows.append(tf.pad(row, [[0, missing]]) if missing else row)
+  return rows
 
 
 def _message(fabric: tensorflow_fabric.TensorFlowFabric, codec: Any,
