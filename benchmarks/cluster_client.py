@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 from benchmarks import cells
@@ -50,7 +51,8 @@ def measure_links() -> dict[str, Any]:
   return link_results.summarize(links.measure(_sites[0], _LINK_SECONDS))
 
 
-def build(load: str, shapes: Any, rate: str | None = None) -> dict[str, Any]:
+def build(load: str, shapes: Any, rate: str | None = None,
+          wires: Sequence[str] = ()) -> dict[str, Any]:
   """Builds every contender; says who there is.
 
   Args:
@@ -58,6 +60,7 @@ def build(load: str, shapes: Any, rate: str | None = None) -> dict[str, Any]:
     shapes: for others.
     rate: of the cables for which "auto" is to choose, and for which the specs
       are found that may be the best; None for the usual ones, on loopback.
+    wires: instead of those specs, "auto" with each of them.
   """
   del shapes
   _steps.clear()
@@ -77,12 +80,14 @@ def build(load: str, shapes: Any, rate: str | None = None) -> dict[str, Any]:
     field.append(steps.build_nothing(inputs))
     return {"contenders": [_describe(step, inputs) for step in field]}
   answers = []
-  for way in likely.ways(site.topology, sizes, site.link):
+  for way in (likely.wired(site.topology, sizes, site.link, wires) if wires
+              else likely.ways(site.topology, sizes, site.link)):
     step = steps.build(contenders.of_spec(way.spec, way.packing, str(way),
-                                          site.link), inputs)
+                                          site.link, way.wire), inputs)
     answers.append(_describe(step, inputs) | {
         "plan": way.summary, "predicted": way.seconds,
         "messages": way.messages})
+  serving.return_memory()
   return {"contenders": answers}
 
 

@@ -6,9 +6,8 @@ the inputs are put back between steps, which isn't timed.
 """
 
 import datetime
-import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from benchmarks import serving
@@ -16,6 +15,8 @@ import torch  # type: ignore[import-not-found,unused-ignore]
 import torch.distributed  # type: ignore[import-not-found,unused-ignore]
 
 _BUCKET_BYTES = 25 << 20
+_PERIOD = 89
+_PART = _PERIOD << 12  # Elements.
 _LIMIT = datetime.timedelta(seconds=120)
 
 _BUCKETS, _SINGLY = "Gloo, 25 MB buckets", "Gloo, tensor by tensor"
@@ -43,12 +44,12 @@ def build(load: str, shapes: list[list[int]],
   del load
   workers = torch.distributed.get_world_size()
   rank = torch.distributed.get_rank()
-  originals = [_numbers(i, shape) + rank for i, shape in enumerate(shapes)]
-  gradients = [tensor.clone() for tensor in originals]
+  gradients = [torch.empty(shape) for shape in shapes]
 
   def reset() -> None:
-    for gradient, original in zip(gradients, originals, strict=True):
-      gradient.copy_(original)
+    for i, gradient in enumerate(gradients):
+      for part, numbers in _numbered(i, gradient):
+        torch.add(numbers, rank, out=part)
 
   buckets = _buckets(gradients)
   ways: dict[str, _Run] = {_BUCKETS: lambda: _bucketed(buckets)}
@@ -60,10 +61,11 @@ def build(load: str, shapes: list[list[int]],
     reset()
     run()
     wrong = sum(
-        int((gradient != _numbers(i, shapes[i]) * workers
-             + sum(range(workers))).sum())
-        for i, gradient in enumerate(gradients))
+        int((part != numbers * workers + sum(range(workers))).sum())
+        for i, gradient in enumerate(gradients)
+        for part, numbers in _numbered(i, gradient))
     built.append({"contender": name, "wrong": wrong})
+  serving.return_memory()
   return {"contenders": built}
 
 
@@ -76,10 +78,17 @@ def step(contender: str) -> dict[str, Any]:
   return {"seconds": time.perf_counter() - started}
 
 
-def _numbers(tensor: int, shape: list[int]) -> torch.Tensor:
-  """Whole numbers, so that sums are exact; each tensor's differ."""
-  flat = (torch.arange(math.prod(shape)) + tensor) % 89 + 1
-  return flat.to(torch.float32).reshape(shape)
+def _numbered(tensor: int, values: torch.Tensor
+              ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+  """Yields parts of `values`, and whole numbers for each: sums are exact.
+
+  Each tensor's differ. In parts, since the memory for whole tensors of them
+  would be all ranks' at once.
+  """
+  numbers = torch.arange(min(_PART, values.numel())) + tensor
+  numbers = (numbers % _PERIOD + 1).to(torch.float32)
+  for part in values.view(-1).split(_PART):
+    yield part, numbers[:part.numel()]
 
 
 def _buckets(gradients: list[torch.Tensor]

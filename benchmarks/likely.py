@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Sequence
 
 from tf_cdops import cost
+from tf_cdops import registry
 from tf_cdops.base import topology as topology_lib
 from tf_cdops.cost import given
 from tf_cdops.planning import auto_rules
@@ -28,6 +29,7 @@ class Way:
     buckets: the plan's.
     seconds: predicted.
     messages: that the busiest worker sends and receives, by the model.
+    wire: how messages are encoded.
   """
 
   spec: str
@@ -35,10 +37,13 @@ class Way:
   buckets: tuple[planner.Bucket, ...]
   seconds: float
   messages: int
+  wire: registry.Wire | None = None
 
   def __str__(self) -> str:
     packs = self.packing.num_packs if self.packing else 0
-    return self.spec + (f", {packs} pack{'s' * (packs > 1)}" if packs else "")
+    wire = f", {self.wire}" if self.wire else ""
+    return self.spec + wire + (
+        f", {packs} pack{'s' * (packs > 1)}" if packs else "")
 
   @property
   def summary(self) -> str:
@@ -81,14 +86,24 @@ def ways(topology: topology_lib.Topology, sizes: Sequence[planner.TensorSize],
   return [auto, *chosen]
 
 
+def wired(topology: topology_lib.Topology,
+          sizes: Sequence[planner.TensorSize], link: cost.Link | None,
+          wires: Sequence[str]) -> list[Way]:
+  """Returns "auto" without a wire, and with each of some."""
+  model = cost.Model(topology, given.resolve(link, topology))
+  return [_way(model, sizes, spec_lib.AUTO, None, registry.check_wire(wire))
+          for wire in (None, *wires)]
+
+
 def _way(model: cost.Model, sizes: Sequence[planner.TensorSize], spec: str,
-         packing: planner.Packing | None) -> Way:
+         packing: planner.Packing | None,
+         wire: registry.Wire | None = None) -> Way:
   plan = planner.plan(sizes, model.topology,
                       planner.parse_all_reduce_spec(spec), packing,
-                      network=model.network)
+                      network=model.network, wire=wire)
   costs = model.cost(planner.all_reduces(plan, sizes))
   return Way(spec, packing, plan.buckets, costs.time.total,
-             int(costs.usage.messages.sum(axis=0).max()))
+             int(costs.usage.messages.sum(axis=0).max()), wire)
 
 
 def _kind(buckets: Sequence[planner.Bucket]) -> frozenset[tuple[str, bool]]:

@@ -77,6 +77,8 @@ def build(load: str, shapes: Any) -> dict[str, Any]:
     wrong = sum(_wrong(result.numpy(), inputs.expected(tensor), error)
                 for tensor, result in enumerate(results))
     built.append({"contender": name, "wrong": wrong})
+    del results
+    serving.return_memory()
   return {"contenders": built}
 
 

@@ -3,7 +3,8 @@
 Besides those of its verbs, a bucket has for each device two to join and part
 what is packed, two to make a tensor that is split flat and to give it its shape
 back, and each value that such ops share as one constant of the device: the
-axis, each list of lengths, "flat", and each shape.
+axis, each list of lengths, "flat", and each shape. Even parts that are aligned
+are rows, by a reshape that makes flat, too.
 """
 
 import math
@@ -13,15 +14,17 @@ from typing import Any
 from tf_cdops import registry
 from tf_cdops.base import topology as topology_lib
 from tf_cdops.fabric import base
+from tf_cdops.fabric import tensorflow as tensorflow_fabric
 from tf_cdops.fabric import tracing
 from tf_cdops.planning import planner
 
 _AXIS, _FLAT = "axis", "flat"
+_ITEMSIZE = 4
 
 
 def predict(spec: str, sizes: Sequence[planner.TensorSize],
             devices: int) -> int:
-  """Returns the number of nodes on CPUs of one worker."""
+  """Returns the number of nodes on CPUs of one worker, for float32."""
   topology = topology_lib.Topology.grid(1, devices, device_type="CPU")
   plan = planner.plan(sizes, topology, planner.parse_all_reduce_spec(spec))
   nodes, constants = 0, set[Any]()
@@ -44,17 +47,23 @@ def predict(spec: str, sizes: Sequence[planner.TensorSize],
     nodes += fabric.nodes
     for value in values:
       if value in fabric.parted and len(shapes) == 1 and len(shapes[0]) != 1:
-        nodes += 2
-        fabric.share(value.place, _FLAT, shapes[0])
+        made_flat = not fabric.parted[value]
+        nodes += 1 + made_flat
+        fabric.share(value.place, shapes[0], *[_FLAT] * made_flat)
   return nodes + len(constants)
 
 
 class _CountingFabric(tracing.TracingFabric):
-  """Counts the nodes that its verbs would emit."""
+  """Counts the nodes that its verbs would emit.
+
+  Attributes:
+    nodes: how many, but constants.
+    parted: which values were split, and whether into rows.
+  """
 
   def __init__(self, constants: set[Any]):
     super().__init__()
-    self.nodes, self.parted = 0, set[tracing.TracedValue]()
+    self.nodes, self.parted = 0, dict[tracing.TracedValue, bool]()
     self._constants = constants
 
   def share(self, place: str, *constants: Any) -> None:
@@ -64,9 +73,13 @@ class _CountingFabric(tracing.TracingFabric):
             count: int) -> list[tracing.TracedValue]:
     parts = super().split(value, count)
     if count > 1:
-      self.nodes += 1
-      self.parted.add(value)
-      self.share(value.place, _AXIS, *_uneven([p.length for p in parts]))
+      lengths = [part.length for part in parts]
+      in_rows = (not _uneven(lengths)
+                 and lengths[0] * _ITEMSIZE % tensorflow_fabric.ALIGNMENT == 0)
+      self.nodes += 1 + in_rows
+      self.parted[value] = in_rows
+      self.share(value.place, *([(count, -1)] if in_rows
+                                else [_AXIS, *_uneven(lengths)]))
     return parts
 
   def concat(self, parts: Sequence[tracing.TracedValue],

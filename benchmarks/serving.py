@@ -3,6 +3,7 @@
 Of the standard library alone: a Python with no TensorFlow can use it too.
 """
 
+import ctypes
 import json
 import os
 import sys
@@ -32,3 +33,13 @@ def serve(handlers: Mapping[str, Callable[..., dict[str, Any]]]) -> None:
                 "error": str(error) or "no message"}
     print(json.dumps(answer), file=answers, flush=True)
   os._exit(0)  # Some libraries wait for their peers on the way out.
+
+
+def return_memory() -> None:
+  """Returns freed memory to the system, where the C library can.
+
+  Other processes of the machine will want it.
+  """
+  trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+  if trim is not None:
+    trim(0)

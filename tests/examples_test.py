@@ -64,6 +64,16 @@ class SeveralWorkersTest(absltest.TestCase):
         "/job:worker/replica:0/task:1/device:CPU:0\n"
         "loss: 0.0000\nweights: [2.0, -1.0, 0.5]\n")
 
+  def test_one_program_a_worker(self):
+    outcome = python_process.run(
+        "-m", "tf_cdops", "launch", "--workers=2",
+        str(python_process.ROOT / "examples" / "keras_spmd.py"),
+        "--wire=bfloat16")
+    self.assertEqual(outcome.returncode, 0, outcome.stderr)
+    self.assertEqual(
+        outcome.stdout, "[worker 0] replicas: 2\n[worker 0] loss: 0.0000\n"
+        "[worker 0] weights: [2.0, -1.0, 0.5]\n")
+
   def test_v1_graph(self):
     # Replicas want 2 and 4, each step goes half the way to their mean.
     self.assertEqual(self._output("v1_graph.py"),

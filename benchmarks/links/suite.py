@@ -32,8 +32,9 @@ from tf_cdops.cli import output
 from tf_cdops.cluster import cables
 
 _RESULTS, _REPORT = "links.json", "LINKS.md"
-# Of all devices' tensors together, after which all processes are started anew.
-_MOST_BYTES = 400 << 20
+# All processes are started anew after a load with so many bytes on all devices
+# together; and after any, on so many devices: what they keep adds up.
+_MOST_BYTES, _MANY_DEVICES = 400 << 20, 16
 _FOLDER = pathlib.Path(__file__).resolve().parents[1]
 
 
@@ -73,7 +74,7 @@ def _parse() -> argparse.Namespace:
                       help="only cells with this in their name, such as "
                            "4x1/200mbit/resnet")
   parser.add_argument("--quick", action="store_true",
-                      help="a few cells, in about half an hour")
+                      help="a few cells, in about 20 minutes")
   parser.add_argument("--fresh", action="store_true",
                       help="measure again what links.json has")
   parser.add_argument("--report_only", action="store_true",
@@ -152,7 +153,8 @@ def _run_on(hosts: int, devices: int, some: list[cells.Cell],
           started = time.monotonic()
           measured = bed.measure(some[0], lambda **said: advance(0, **said))
           content["cells"].append(measured.to_dict())
-          is_full = (hosts * devices * measured.cell.num_bytes
+          is_full = (hosts * devices >= _MANY_DEVICES
+                     or hosts * devices * measured.cell.num_bytes
                      > _MOST_BYTES)
           _tell(f"{some.pop(0)}: {report.brief(measured)}", started)
           output.write_json(str(out / _RESULTS), content)

@@ -8,7 +8,7 @@ import contextlib
 import datetime
 import functools
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from benchmarks import cells as all_cells
@@ -29,8 +29,19 @@ _HOPELESS = 1.5
 class Testbed(contextlib.ExitStack):
   """A context manager: the hosts, with all processes, for many cells."""
 
-  def __init__(self, hosts: int, devices: int, torch_python: str | None):
+  def __init__(self, hosts: int, devices: int, torch_python: str | None,
+               wires: Sequence[str] = ()):
+    """Initializes.
+
+    Args:
+      hosts: how many.
+      devices: of each.
+      torch_python: a Python that has PyTorch, for Gloo; None for no Gloo.
+      wires: if there are any, "auto" with each is held against "auto", and
+        against nothing else.
+    """
     super().__init__()
+    self._wires = list(wires)
     self._hosts, self._devices = hosts, devices
     self._python = torch_python
     self._cables: list[cables_lib.Cables] = []
@@ -41,9 +52,11 @@ class Testbed(contextlib.ExitStack):
       self._ours = groups_lib.ours(self, workers=self._hosts,
                                    devices=self._devices,
                                    rate=all_cells.NO_LIMIT)
-      self._others: list[tuple[groups_lib.Group, dict[str, Any]]] = [
-          (groups_lib.multi_worker(self, self._places()), {})]
-      if self._python:
+      self._others: list[tuple[groups_lib.Group, dict[str, Any]]] = []
+      if not self._wires:
+        self._others.append(
+            (groups_lib.multi_worker(self, self._places()), {}))
+      if self._python and not self._wires:
         self._others.append((groups_lib.gloo(
             self, self._places(), self._python), {"singly": False}))
     except BaseException:
@@ -67,7 +80,8 @@ class Testbed(contextlib.ExitStack):
     """Measures one cell; calls `advance` with words on what is being done."""
     advance(description=f"{cell}: building")
     self._set_rate(all_cells.NO_LIMIT)
-    built = [(self._ours, self._ours.build(cell.load, rate=cell.rate))]
+    built = [(self._ours, self._ours.build(cell.load, rate=cell.rate,
+                                           wires=self._wires))]
     built += [(group, group.build(cell.load, **more))
               for group, more in self._others]
     self._set_rate(cell.rate)

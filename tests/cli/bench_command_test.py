@@ -67,6 +67,12 @@ class ThreeDevicesTest(absltest.TestCase):
                   f"--plot={cls.path('bars.svg')}"],
         "file": ["--json", "--sizes=20x400", "--steps=1", "--notensorflow",
                  f"--specs=ps,@{cls.path('spec.json')},sums_nothing"],
+        "wires": ["--json", "--sizes=2x8k", "--steps=1", "--notensorflow",
+                  "--specs=ps,auto", "--wire=int8,none,bfloat16",
+                  "--wire_scope=all"],
+        "engine": ["--specs=collective", "--wire=bfloat16",
+                   "--wire_scope=all"],
+        "zip": ["--wire=zip"],
         "nccl": ["--specs=ps:1k:nccl"],
         "memory": ["--sizes=64x16g"],
     }
@@ -101,6 +107,31 @@ class ThreeDevicesTest(absltest.TestCase):
       self.assertEqual(times, sorted(times))
     self.assertStartsWith(pathlib.Path(self.path("chart.png")).read_bytes(),
                           b"\x89PNG")
+
+  def test_wires(self):
+    outcome = self.outcomes["wires"]
+    self.assertEqual((outcome.returncode, outcome.stderr), (0, ""))
+    content = json.loads(outcome.stdout)
+    found = {result["contender"]: (result["wrong"], result["tolerance"])
+             for result in content["results"]}
+    blocks = ("within 0.8% of the sum of the largest magnitudes of each 1,024, "
+              "and as much again of the step before")
+    self.assertEqual(found, {
+        "ps": (0, None), "ps, int8 (all)": (0, blocks),
+        "ps, bfloat16 (all)": (0, "within 0.79% of the sum of magnitudes"),
+        # On one machine's CPUs a wire can't pay.
+        "auto": (0, None), "auto, int8 (all)": (0, None),
+        "auto, bfloat16 (all)": (0, None), _FLOOR: (0, None)})
+    self.assertContainsSubset([
+        f"ps, int8 (all): #wrong counts what isn't {blocks}.",
+        "auto, int8 (all): no message is encoded here; `tf_cdops explain` says "
+        "why."], content["notes"])
+
+  def test_wrong_wires(self):
+    check_refused(self, self.outcomes["zip"], r"`wire` \('zip'\) must be None")
+    check_refused(self, self.outcomes["engine"],
+                  r"`wire` \('bfloat16 \(all\)'\) can't be had with "
+                  "'collective'")
 
   def test_load_in_eager_code(self):
     outcome = self.outcomes["eager"]
@@ -242,11 +273,12 @@ class RatesTest(absltest.TestCase):
     links = []
     with mock.patch.object(contenders, "of_spec", autospec=True) as of_spec:
       for rated in bench_command._at_each_rate(args, site):
-        bench_command._field(args, ["auto"], rated)
+        bench_command._field(args, [bench_command._Way("auto", None)],
+                             rated)
         links.append((cluster.bandwidth,
-                      of_spec.call_args.kwargs["link"].bytes_per_second))
-    self.assertEqual(links, [("100mbit", 12.5e6), ("300mbit", 37.5e6),
-                             ("1gbit", 125e6)])
+                      of_spec.call_args.kwargs["link"].name))
+    self.assertEqual(links, [(rate, rate)
+                             for rate in ("100mbit", "300mbit", "1gbit")])
 
 
 class BadInputTest(absltest.TestCase):

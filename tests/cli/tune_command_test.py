@@ -14,6 +14,7 @@ from tests import virtual_devices
 
 import tf_cdops
 from tf_cdops import cost
+from tf_cdops import registry
 from tf_cdops.base import topology
 from tf_cdops.cli import loads
 from tf_cdops.cli import output
@@ -24,6 +25,7 @@ from tf_cdops.cli.measuring import link_results
 from tf_cdops.cli.measuring import links
 from tf_cdops.cli.measuring import sites
 from tf_cdops.cli.measuring import steps
+from tf_cdops.cli.measuring import races
 from tf_cdops.cli.measuring import timing
 from tf_cdops.cli.measuring import tuner
 from tf_cdops.cli.measuring import tuning
@@ -176,7 +178,7 @@ _LINKS = given.MeasuredLinks(
 def outcome_of(ratio: float, pairs: int = 20, wrong: int = 0):
   """Returns what tuning comes to if the composed spec takes so much time."""
   verdict = tuning.judge([1.0] * pairs, [ratio] * pairs)
-  race = tuner.Race(verdict, timing.Summary.from_samples([1.0]),
+  race = races.Race(verdict, timing.Summary.from_samples([1.0]),
                     timing.Summary.from_samples([ratio]), wrong)
   composed = tuning.Setting(tf_cdops.parse_all_reduce_spec("xring:4k:ps#2"),
                            planner.Packing(small_max_bytes=4096,
@@ -228,6 +230,40 @@ class AdviceTest(parameterized.TestCase):
          "--all_reduce_spec=@tuned.json"] * said)
     self.assertEmpty(tune_command._advice_on_links(outcome_of(1.0), "x"))
 
+  def test_wires(self):
+    outcome = dataclasses.replace(outcome_of(0.5), wires=tuple(
+        races.WireTrial(registry.check_wire(name), race) for name, race in (
+            ("bfloat16", outcome_of(0.6).race), ("int8", outcome_of(0.4).race),
+            ("float16", None))))
+    self.assertEqual((str(outcome.advice.spec), str(outcome.advice.wire)),
+                     ("auto", "int8"))
+    self.assertEqual(
+        tune_command._advice_on_wires(outcome, "tuned.json"),
+        ["The wire bfloat16 pays: 0.60 times the time without (surely 0.60 to "
+         "0.60; 20 pairs).",
+         "The wire int8 pays: 0.40 times the time without (surely 0.40 to "
+         "0.40; 20 pairs).",
+         "The wire float16 doesn't pay here: by these links auto would encode "
+         "no message.",
+         "Best: auto with --wire=int8. It is in the file: "
+         "--all_reduce_spec=@tuned.json"])
+    site = sites.Site(tuple(virtual_devices.names(2)))
+    out = os.path.join(self.create_tempdir().full_path, "tuned.json")
+    output.write_json(out, tune_command._content(
+        site, loads.parse_sizes("7x1k"), outcome))
+    self.assertIn("wire='int8'", repr(
+        tf_cdops.MultiWorkerAllReduce(all_reduce_spec=f"@{out}")))
+
+  @parameterized.parameters((0.97, 0, "doesn't pay here: 0.97 times"),
+                            (0.5, 7, "is WRONG in 7 elements, please report"))
+  def test_wires_that_do_not_pay(self, ratio, wrong, said):
+    outcome = dataclasses.replace(outcome_of(0.5), wires=(races.WireTrial(
+        registry.check_wire("bfloat16"),
+        outcome_of(ratio, wrong=wrong).race),))
+    self.assertIs(outcome.advice, outcome.composed)
+    line, = tune_command._advice_on_wires(outcome, "tuned.json")
+    self.assertIn(f"The wire bfloat16 {said}", line)
+
   @parameterized.parameters((0.5, "xring:4k:ps#2", 4096), (1.0, "auto", 0))
   def test_file(self, ratio, advised, packed):
     site = sites.Site(tuple(virtual_devices.names(2)))
@@ -272,6 +308,22 @@ class PlanOfTheFileTest(parameterized.TestCase):
     self.assertEqual(
         self.plans_of(lambda: self.contend(site, load, f"@{out}")),
         [raced if better else auto])
+
+  def test_wires_are_raced(self):
+    """Of one process's devices nothing is encoded, unless the scope is all."""
+    site = sites.Site(tuple(virtual_devices.names(2)))
+    sizes = loads.parse_sizes("2x64k").sizes
+    wires = [registry.check_wire("bfloat16"), registry.check_wire("int8")]
+    found = tuner._try_wires(
+        tuner.Outcome(tuner.AUTO, {}, 0, None), wires,
+        exact_inputs.make(site, sizes), None, 0)
+    self.assertEqual(found, tuple(races.WireTrial(w, None) for w in wires))
+    coded = tuning.Setting(tf_cdops.parse_all_reduce_spec("ps"),
+                           planner.Packing(),
+                           registry.check_wire("bfloat16", "all"))
+    race = races.race(tuner.AUTO, coded, exact_inputs.make(site, sizes), None,
+                      0)
+    self.assertEqual((race.verdict.pairs, race.wrong), (6, 0))
 
 
 class LinksTest(parameterized.TestCase):

@@ -4,6 +4,7 @@ import copy
 
 from absl.testing import absltest
 from absl.testing import parameterized
+from tests import registrations
 from tests import test_util
 from tests import virtual_devices
 
@@ -343,6 +344,36 @@ class MistakesTest(absltest.TestCase):
             list(virtual_devices.per_replica([tf.ones([3])] * 2).values), "ps",
             topology=virtual_workers(2, 1), wire=codec)
 
+  def test_an_algorithm_that_a_wire_makes_wrong(self):
+    """Each device sums by itself: without a wire, to the same bits."""
+    self.enter_context(registrations.undone())
+    @tf_cdops.register_all_reduce("all_add", description="Each adds all.")
+    def all_add(fabric, values, group):
+      return [fabric.add(values, place, in_order=True)
+              for place in group.places]
+    values = list(virtual_devices.per_replica([tf.ones([3])] * 2).values)
+    for spec in ("all_add", "all_add#2"):
+      for result in tf_cdops.all_reduce(values, spec,
+                                        topology=virtual_workers(2, 1)):
+        np.testing.assert_array_equal(result, [2, 2, 2])
+      with self.assertRaisesRegex(
+          ValueError, rf"`wire` \('bfloat16'\) can't be had with '{spec}': "
+          f"{spec} sums in another order on .* so their bits may differ. Use "
+          "'auto' or 'ps'"):
+        tf_cdops.all_reduce(values, spec, topology=virtual_workers(2, 1),
+                            wire="bfloat16")
+
+  def test_an_algorithm_of_ones_own(self):
+    self.enter_context(registrations.undone())
+    @tf_cdops.register_all_reduce("at_first", description="One sums for all.")
+    def at_first(fabric, values, group):
+      total = fabric.add(values, group.places[0])
+      return [fabric.copy(total, place) for place in group.places]
+    values = [np.array([1, 257], "float32"), np.array([1, 2], "float32")]
+    for result in all_reduce(values, "at_first", virtual_workers(2, 1),
+                             wire="bfloat16"):
+      np.testing.assert_array_equal(result, [2, 260])  # 259 has nine bits.
+
   def test_wrong_arguments(self):
     for wrong in (
         lambda: tf_cdops.MultiWorkerAllReduce(wire="zip"),
@@ -357,6 +388,24 @@ class MistakesTest(absltest.TestCase):
     ops = tf_cdops.AllReduceCrossDeviceOps("ps", wire="float16",
                                            wire_scope="all")
     self.assertIn("wire='float16', wire_scope='all'", repr(ops))
+
+
+class XlaTest(parameterized.TestCase):
+
+  @parameterized.product(wire=tuple(_UNITS), spec=("ps#2", "xring"))
+  def test_rounds_all_the_same(self, wire, spec):
+    """XLA may leave out casts there and back, and doesn't here."""
+    rng = np.random.default_rng(5)
+    values = tf.constant(rng.normal(size=[4, 3000]), tf.float32)
+    topology = virtual_workers(4, 1)
+    emit = lambda values: tf.stack(tf_cdops.all_reduce(
+        tf.unstack(values), spec, topology=topology, wire=wire))
+    found = tf.function(emit, jit_compile=True, autograph=False)(values).numpy()
+    plain = np.sum(values.numpy(), axis=0)
+    self.assertLess((found[0] == plain).mean(), 0.1)
+    np.testing.assert_allclose(found[0], plain, atol=8 * 4 * _UNITS[wire])
+    for result in found:
+      self.assertEqual(result.tobytes(), found[0].tobytes())
 
 
 class BytesTest(parameterized.TestCase):

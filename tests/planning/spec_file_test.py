@@ -47,6 +47,31 @@ class SpecFileTest(parameterized.TestCase):
       self.assertEqual((again, again.packing, again.file),
                        (parsed, packing, path))
 
+  def test_reads_a_wire(self):
+    said = {"all_reduce_spec": "ps", "wire": "bfloat16", "wire_scope": "all"}
+    parsed = spec.parse("@" + self.write(json.dumps(said)))
+    self.assertEqual(str(parsed.wire_for(None, "across")), "bfloat16 (all)")
+    self.assertEqual(str(parsed.wire_for("int8", "across")), "int8")
+    for same in (pickle.loads(pickle.dumps(parsed)), parsed.without_packing(),
+                 parsed.with_lines(spec.parse("xring"))):
+      self.assertEqual(str(same.wire_for(None, "across")), "bfloat16 (all)")
+    self.assertNotEqual(parsed, spec.parse("ps"))
+    self.assertIsNone(spec.parse("ps").wire_for(None, "across"))
+    self.assertIn("wire='bfloat16', wire_scope='all'", repr(
+        tf_cdops.MultiWorkerAllReduce(all_reduce_spec=parsed)))
+
+  def test_wrong_wires(self):
+    path = self.write('{"all_reduce_spec": "ps", "wire": 16}')
+    with self.assertRaisesRegex(
+        ValueError, r"its 'wire' \(16\) and 'wire_scope' \('across'\) must be "
+        "texts, such as .*; correct them, or leave them out"):
+      spec.parse(f"@{path}")
+    path = self.write('{"all_reduce_spec": "ps", "wire": "zip"}')
+    with self.assertRaisesRegex(
+        ValueError,
+        rf"`all_reduce_spec` \('@{path}'\): `wire` \('zip'\) must "):
+      tf_cdops.MultiWorkerAllReduce(all_reduce_spec=f"@{path}")
+
   def test_packing_makes_a_difference(self):
     text = "ps:1k:xring"
     packed, other, same = (

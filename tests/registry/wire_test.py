@@ -175,7 +175,7 @@ class ExplainTest(absltest.TestCase):
   def test_says_what_is_rounded_and_what_is_not(self):
     text = " ".join(str(self.explain()).split())
     self.assertRegex(text, "messages are bfloat16; 2 roundings at most, so "
-                     "within 0.78% of the sum of magnitudes")
+                     "within 0.79% of the sum of magnitudes")
     self.assertIn("int32 travel as they are: bfloat16 takes float32, float64",
                   text)
 
@@ -237,12 +237,12 @@ class RegistryTest(absltest.TestCase):
     found = tf_cdops.explain("ps", topology, [1 << 20], wire="bfloat16")
     path = self.create_tempfile().full_path
     found.save_plan(path)
-    for wire in (None, "float16"):
-      with self.assertRaisesRegex(
-          ValueError, "pins a plan whose messages are encoded, by the wire "
-          "'bfloat16'; give the same `wire`"):
-        tf_cdops.explain(f"@{path}", topology, [1 << 20], wire=wire)
-    again = tf_cdops.explain(f"@{path}", topology, [1 << 20], wire="bfloat16")
+    with self.assertRaisesRegex(
+        ValueError, "pins a plan whose messages are encoded, by the wire "
+        "'bfloat16'; give the same `wire`"):
+      tf_cdops.explain(f"@{path}", topology, [1 << 20], wire="float16")
+    # The file has the wire, too.
+    again = tf_cdops.explain(f"@{path}", topology, [1 << 20])
     self.assertEqual(again.plan.buckets, found.plan.buckets)
 
 

@@ -9,26 +9,33 @@ every result is compared with the exact sum. Sizes are swept from --min to
     tf_cdops bench --devices=8 --model=ResNet50
     tf_cdops bench --cluster=10.0.0.5:2222,10.0.0.6:2222 --specs=auto,xring
     tf_cdops bench --workers=4 --bandwidth=100mbit,1gbit --sizes=16m
+    tf_cdops bench --workers=4 --bandwidth=200mbit --sizes=16m --specs=auto \
+        --wire=none,bfloat16,int8
 
 The columns are those of nccl-tests. algbw: bytes reduced a second. busbw: that
 times 2(p-1)/p for p devices, which is what each device's link carries at
 least, and can be held against the hardware. #wrong: elements that aren't the
 exact sum; TensorFlow's HierarchicalCopy loses a replica where their number is
-odd. The floor is a bare AddN of the same bytes in one place. With cables of a
-known rate, "of least" is the median by the least that any all-reduce can take:
-for n bytes and W workers, 2n(W-1)/W over the rate.
+odd. With --wire each spec runs with each wire, and #wrong counts what isn't
+within the wire's bound, or differs among replicas. The floor is a bare AddN of
+the same bytes in one place. With cables of a known rate, "of least" is the
+median by the least that any all-reduce of these bytes can take: for n bytes and
+W workers, 2n(W-1)/W over the rate.
 """
 
 import argparse
+import itertools
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from tf_cdops import registry
 from tf_cdops.base import errors
 from tf_cdops.cli import bench_plot
 from tf_cdops.cli import bench_report
 from tf_cdops.cli import loads
 from tf_cdops.cli import output
 from tf_cdops.cli import site_flags
+from tf_cdops.cli import wire_flags
 from tf_cdops.planning import planner
 from tf_cdops.planning import spec as spec_lib
 
@@ -36,12 +43,23 @@ if TYPE_CHECKING:
   from tf_cdops.cli.measuring import contenders as contenders_lib
   from tf_cdops.cli.measuring import exact_inputs
   from tf_cdops.cli.measuring import sites
+  from tf_cdops.cli.measuring import steps as steps_lib
 
 NAME = "bench"
 # Those of them that the devices can run.
 _DEFAULT_SPECS = "auto,nccl,ps,pscpu/pscpu#2,xring,rechd,collective"
 _SWEEP = {"min": ("1k", "the smallest"), "max": ("64m", "the largest"),
           "factor": ("4", "from one to the next")}
+
+
+class _Way(NamedTuple):
+  """A spec of ours, and how its messages are encoded."""
+
+  spec: str
+  wire: registry.Wire | None
+
+  def __str__(self) -> str:
+    return f"{self.spec}, {self.wire}" if self.wire else self.spec
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -63,6 +81,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                    help="in eager code, without a tf.function")
   who.add_argument("--steps", type=int, default=20, metavar="N",
                    help="timed steps of each (default: 20)")
+  wire_flags.add_arguments(parser, "each spec runs with each of these")
   parser.add_argument("--out", metavar="FILE", help="also write JSON")
   parser.add_argument("--plot", metavar="FILE",
                       help="draw a chart; .png, .svg or .pdf (matplotlib): "
@@ -74,8 +93,11 @@ def run(args: argparse.Namespace) -> int:
   specs = _check(args)
   outcome = bench_report.Outcome()
   with site_flags.opened(args) as site:
+    # Codecs are TensorFlow's, which must not be there before cables are.
+    ways = [_Way(*way) for way in itertools.product(
+        specs, wire_flags.parse(args))]
     try:
-      _measure(args, site, specs, outcome)
+      _measure(args, site, ways, outcome)
     except KeyboardInterrupt:
       outcome.interrupted = True
     bench_report.report(args, site, outcome)
@@ -142,7 +164,7 @@ def _sweep(args: argparse.Namespace) -> list[loads.Load]:
   return swept
 
 
-def _measure(args: argparse.Namespace, site: "sites.Site", specs: list[str],
+def _measure(args: argparse.Namespace, site: "sites.Site", ways: list[_Way],
              outcome: bench_report.Outcome) -> None:
   from tf_cdops.cli.measuring import exact_inputs
   from tf_cdops.cli.measuring import memory
@@ -151,12 +173,12 @@ def _measure(args: argparse.Namespace, site: "sites.Site", specs: list[str],
   if not site.is_elsewhere:
     memory.check_fits(largest.num_bytes, len(site.devices), largest.name)
   outcome.load = wanted[0].name if len(wanted) == 1 else None
-  specs = _runnable(specs, wanted, site, args.specs is None)
+  ways = _runnable(ways, wanted, site, args.specs is None)
   total = (max(1, len(site_flags.bandwidths(args))) * len(wanted)
-           * (len(_field(args, specs, site)) + args.steps))
+           * (len(_field(args, ways, site)) + args.steps))
   with output.progress("measuring", total) as advance:
     for rated in _at_each_rate(args, site):
-      field = _field(args, specs, rated)
+      field = _field(args, ways, rated)
       at = f" at {rated.bandwidth}" if rated.bandwidth else ""
       for load in wanted:
         advance(0, description=f"measuring {load.name}{at}")
@@ -172,25 +194,25 @@ def _at_each_rate(args: argparse.Namespace,
     yield site.with_bandwidth(bandwidth)
 
 
-def _field(args: argparse.Namespace, specs: list[str],
+def _field(args: argparse.Namespace, ways: list[_Way],
            site: "sites.Site") -> "list[contenders_lib.Contender]":
   """Returns all contenders; "auto" goes by the site's link."""
   from tf_cdops.cli.measuring import contenders
-  field = [contenders.of_spec(text, name=text, link=site.link)
-           for text in specs]
+  field = [contenders.of_spec(way.spec, name=str(way), link=site.link,
+                              wire=way.wire) for way in ways]
   return [*field, *(contenders.of_tensorflow() if args.tensorflow else ())]
 
 
-def _runnable(specs: list[str], wanted: list[loads.Load], site: "sites.Site",
-              drop: bool) -> list[str]:
-  """Returns the specs that the devices can run; raises unless it may drop."""
+def _runnable(ways: list[_Way], wanted: list[loads.Load], site: "sites.Site",
+              drop: bool) -> list[_Way]:
+  """Returns the ways that the devices can go; raises unless it may drop."""
   from tf_cdops.cli.measuring import contenders
   kept = []
-  for text in specs:
+  for way in ways:
     try:
       for load in wanted:
-        contenders.check_spec(text, site.topology, load.sizes)
-      kept.append(text)
+        contenders.check_spec(way.spec, site.topology, load.sizes, way.wire)
+      kept.append(way)
     except errors.AlgorithmError:
       if not drop:
         raise
@@ -208,7 +230,10 @@ def _compare(args: argparse.Namespace,
   try:
     for contender in field:
       try:
-        compared.add(steps.build(contender, inputs, args.eager))
+        step = steps.build(contender, inputs, args.eager)
+        compared.add(step)
+        if contender.wire is not None:
+          outcome.notes.append(_about_wire(step))
       except Exception as error:  # TensorFlow's own may raise anything.
         if contender.ours:
           raise
@@ -220,3 +245,9 @@ def _compare(args: argparse.Namespace,
     compared.run(args.steps, after_each=advance)
   finally:  # An interrupt too: what there is, is worth showing.
     outcome.results += compared.results()
+
+
+def _about_wire(step: "steps_lib.Step") -> str:
+  return (f"{step.name}: no message is encoded here; `tf_cdops explain` says "
+          "why." if step.tolerance is None else
+          f"{step.name}: #wrong counts what isn't {step.tolerance}.")

@@ -17,6 +17,9 @@ A spec of a file (@file.json) is packed as the file says, unless flags say how,
 and goes over the links that the file has, unless flags name others. If the file
 has a plan for these tensors and workers, that is explained.
 
+--spmd explains what SpmdStrategy does, where each worker runs the program: in
+the model of collective ops, which TensorFlow runs out of sight.
+
 --schedule shows one bucket's steps, --html writes a page with pictures, and
 --plan=plan.json writes the plan: a run with --all_reduce_spec=@plan.json
 follows it exactly, whatever else changes. Lines are as wide as the terminal, or
@@ -58,10 +61,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
   devices.add_argument("--device_type", choices=("GPU", "CPU"),
                        help="their kind (default: GPU with --devices, or "
                        "else what is here)")
+  devices.add_argument("--spmd", action="store_true",
+                       help="each worker runs a program of its own, with "
+                       "tf_cdops.SpmdStrategy")
   loads.add_arguments(parser)
   packing = parser.add_argument_group("what is packed")
   packing.add_argument("--num_packs", type=int, metavar="N",
                        help="join tensors in that many packs (default: 0)")
+  packing.add_argument("--bytes_per_pack", metavar="BYTES",
+                       help="with --spmd, the most bytes of a pack")
   packing.add_argument("--agg_small_grads_max_bytes", metavar="BYTES",
                        help="join tensors up to this size")
   packing.add_argument("--agg_small_grads_max_group", type=int,
@@ -102,7 +110,7 @@ def run(args: argparse.Namespace) -> int:
       parsed, topology,
       [(size.shape, size.dtype) for size in load.sizes],
       packing=packing, network=network, wire=args.wire,
-      wire_scope=args.wire_scope)
+      wire_scope=args.wire_scope, spmd=args.spmd)
   assumed = assumptions.find(args, topology, default)
   bucket = _bucket(args, explanation)
   steps = (schedule.for_bucket(bucket, topology)
@@ -160,6 +168,8 @@ def _check_numbers(args: argparse.Namespace) -> None:
 def _packing(args: argparse.Namespace,
              parsed: spec.AllReduceSpec) -> planner.Packing | None:
   """Returns what flags say of packing; None to leave it to the spec."""
+  if args.spmd or args.bytes_per_pack is not None:
+    return _packs_of_programs(args)
   small, group = args.agg_small_grads_max_bytes, args.agg_small_grads_max_group
   if small is None and args.num_packs is None:
     if group is None:
@@ -178,6 +188,24 @@ def _packing(args: argparse.Namespace,
         "--agg_small_grads_max_bytes, which says what is grouped; give both.")
   return planner.Packing(args.num_packs or 0, num_bytes,
                          10 if group is None else group)
+
+
+def _packs_of_programs(args: argparse.Namespace) -> planner.Packing | None:
+  """Returns what flags say of packing for `SpmdStrategy`."""
+  if not args.spmd:
+    raise errors.InputError(
+        f"`--bytes_per_pack` ({args.bytes_per_pack}) must come with --spmd; "
+        "use --num_packs for one client.")
+  for flag in ("num_packs", "agg_small_grads_max_bytes",
+               "agg_small_grads_max_group"):
+    if getattr(args, flag) is not None:
+      raise errors.InputError(
+          f"`--{flag}` ({getattr(args, flag)}) must be left out with --spmd; "
+          "use --bytes_per_pack.")
+  if args.bytes_per_pack is None:
+    return None
+  return planner.Packing(cap=spec.parse_bytes(args.bytes_per_pack,
+                                              "--bytes_per_pack"))
 
 
 def _topology(args: argparse.Namespace) -> topology_lib.Topology:

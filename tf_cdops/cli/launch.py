@@ -14,7 +14,7 @@ cluster is that of TF_CONFIG, or of --cluster and --task:
 Each line that a program prints has its worker's name before it. When one fails,
 all end, and the exit code is that one's (128 + n for the signal n); so they do
 with Ctrl-C, SIGTERM or the death of the launcher. With --max_restarts all start
-again, and keras.callbacks.BackupAndRestore resumes; TF_CDOPS_RESTART counts the
+again, and tf_cdops.cluster.BackupAndRestore resumes; TF_CDOPS_RESTART counts
 restarts. A worker that ends well before the others leaves them --grace seconds.
 
 With --client the program runs once and drives the workers: TensorFlow servers

@@ -11,11 +11,16 @@ does it, in a fifth of the time and at most 12 s; "auto" then chooses by them.
 
     tf_cdops tune --devices=8 --model=ResNet50 --budget=2m
     tf_cdops tune --cluster=10.0.0.5:2222,10.0.0.6:2222 --model=ResNet50
+    tf_cdops tune --workers=4 --bandwidth=200mbit --wire=bfloat16,int8
     python train.py --all_reduce_spec=@tf_cdops_tuned.json
 
 The file has the packing and the links that were measured, too, and whoever
 reads it packs so, and lets "auto" choose by these links. A spec's text has no
 packing: the flags for it are printed as well.
+
+A wire rounds, so that none is tried unless --wire allows it. "auto" with each
+of those runs against the best without, and what surely pays is recommended: the
+file then has the wire, too.
 """
 
 import argparse
@@ -25,11 +30,13 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from tf_cdops import registry
 from tf_cdops.base import errors
 from tf_cdops.cli import links_report
 from tf_cdops.cli import loads
 from tf_cdops.cli import output
 from tf_cdops.cli import site_flags
+from tf_cdops.cli import wire_flags
 from tf_cdops.cli.measuring import tuning
 from tf_cdops.planning import planner
 from tf_cdops.planning import spec as spec_lib
@@ -51,6 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
   parser.add_argument(
       "--budget", default="60s", metavar="TIME",
       help="how long to measure: 90, 90s, 2m (default: 60s; least: 5s)")
+  wire_flags.add_arguments(parser, "which may be recommended")
   parser.add_argument(
       "--out", default="tf_cdops_tuned.json", metavar="FILE",
       help="what --all_reduce_spec=@FILE will read (default: "
@@ -67,8 +75,9 @@ def run(args: argparse.Namespace) -> int:
       raise errors.InputError(
           "`--devices` (1) must be at least 2: one device has nothing to "
           "reduce.")
+    wires = tuple(wire for wire in wire_flags.parse(args) if wire)
     load = loads.from_args(args)
-    outcome = _tune(site, load, budget)
+    outcome = _tune(site, load, budget, wires)
   content = _content(site, load, outcome)
   if args.json:
     output.print_json(content)
@@ -91,8 +100,8 @@ def _parse_budget(text: str) -> float:
   return seconds
 
 
-def _tune(site: "sites.Site", load: loads.Load,
-          budget: float) -> "tuner.Outcome":
+def _tune(site: "sites.Site", load: loads.Load, budget: float,
+          wires: tuple[registry.Wire, ...]) -> "tuner.Outcome":
   from tf_cdops.cli.measuring import memory
   from tf_cdops.cli.measuring import tuner
   if not site.is_elsewhere:
@@ -108,7 +117,7 @@ def _tune(site: "sites.Site", load: loads.Load,
       advance(now - shown, description=f"trying {candidate}")
       shown = now
 
-    return tuner.tune(site, load.sizes, budget, show)
+    return tuner.tune(site, load.sizes, budget, show, wires)
 
 
 def _content(site: "sites.Site", load: loads.Load,
@@ -117,7 +126,7 @@ def _content(site: "sites.Site", load: loads.Load,
   race = outcome.race
   return {
       **spec_file.content(str(outcome.advice.spec), outcome.advice.packing,
-                          outcome.links),
+                          outcome.links, wire=outcome.advice.wire),
       "devices": list(site.devices),
       "bandwidth": site.bandwidth,
       "load": {"name": load.name, "tensors": len(load.sizes),
@@ -127,6 +136,9 @@ def _content(site: "sites.Site", load: loads.Load,
       "interrupted": outcome.interrupted,
       "untried": outcome.untried,
       "race": dataclasses.asdict(race) if race else None,
+      "wires": [{"wire": str(trial.wire), "pays": trial.pays,
+                 "race": dataclasses.asdict(trial.race) if trial.race else None}
+                for trial in outcome.wires],
       "measurements": [
           {"up_to_bytes": size_class.limit, "tensors": len(size_class.tensors),
            **dataclasses.asdict(candidate), "seconds": seconds}
@@ -155,7 +167,8 @@ def _print(outcome: "tuner.Outcome", title: str, path: str) -> None:
   if outcome.untried:
     print(f"There was no time to try {outcome.untried} other ways: a larger "
           "--budget tries them too.")
-  for line in _advice(outcome, path) + _advice_on_links(outcome, path):
+  for line in (*_advice(outcome, path), *_advice_on_wires(outcome, path),
+               *_advice_on_links(outcome, path)):
     print(line)
 
 
@@ -181,6 +194,26 @@ def _advice(outcome: "tuner.Outcome", path: str) -> list[str]:
             against]
   return [f"Best: {outcome.composed.spec}", against,
           f"Apply it with: --all_reduce_spec=@{path}"]
+
+
+def _advice_on_wires(outcome: "tuner.Outcome", path: str) -> list[str]:
+  """Returns what became of each wire that was allowed."""
+  lines = []
+  for trial in outcome.wires:
+    if trial.race is None:
+      lines.append(f"The wire {trial.wire} doesn't pay here: by these links "
+                   "auto would encode no message.")
+      continue
+    verdict = trial.race.verdict
+    what = ("pays" if trial.pays else f"is WRONG in {trial.race.wrong:,} "
+            "elements, please report it" if trial.race.wrong else
+            "doesn't pay here")
+    lines.append(f"The wire {trial.wire} {what}: {verdict.ratio:.2f} times the "
+                 f"time without ({_surely(verdict)}; {verdict.pairs} pairs).")
+  if outcome.advice.wire:
+    lines.append(f"Best: auto with --wire={outcome.advice.wire.codec.name}. It "
+                 f"is in the file: --all_reduce_spec=@{path}")
+  return lines
 
 
 def _advice_on_links(outcome: "tuner.Outcome", path: str) -> list[str]:

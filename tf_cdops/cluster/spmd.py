@@ -10,7 +10,6 @@ from typing import Any
 import tensorflow as tf
 
 from tf_cdops import cross_device_ops as cross_device_ops_lib
-from tf_cdops import registry
 from tf_cdops.base import errors
 from tf_cdops.base import tf_compat
 from tf_cdops.base import version
@@ -89,7 +88,7 @@ class SpmdStrategy(tf.distribute.MultiWorkerMirroredStrategy):
       ClusterError: if this program's port is in use, or programs differ.
     """
     spec = planner.parse_all_reduce_spec(all_reduce_spec)
-    checked_wire = registry.check_wire(wire)
+    checked_wire = spec.wire_for(wire, "across")
     options = _check_options(communication_options)
     if spec.plans:
       raise errors.SpecError(

@@ -12,6 +12,7 @@ from tf_cdops.base import errors
 from tf_cdops.base import topology as topology_lib
 from tf_cdops.fabric import base
 from tf_cdops.fabric import tracing
+from tf_cdops.registry import proof
 from tf_cdops.registry import traffic
 
 # How numbers were got, from the surest to the least sure.
@@ -21,7 +22,7 @@ BASES = ("exact", "traced", "modelled", "extrapolated")
 # took 1.2 to 1.3 times as long as rings, with as many bytes.
 CONTENTION = 1.25
 # A trace takes time with the square of the devices.
-MOST_TRACED = 64
+MOST_TRACED = proof.MOST_DEVICES
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -10,7 +10,6 @@ from typing import Any
 from absl import logging
 import tensorflow as tf
 
-from tf_cdops import registry
 from tf_cdops.base import device_names
 from tf_cdops.base import errors
 from tf_cdops.base import tf_compat
@@ -55,8 +54,9 @@ class AllReduceCrossDeviceOps(base.CheckedCrossDeviceOps):
         "@file.json" reads a spec from a file, and if the file says how to
         pack, as that of `tf_cdops tune` does, its packing too: it goes before
         the defaults of the next three, but not before other values of them.
-        The file's links are those by which "auto" chooses, and a batch for
-        which it has a plan, as that of `save_plans` does, is done exactly so.
+        The file's links are those by which "auto" chooses, its wire is used
+        unless `wire` is given, and a batch for which it has a plan, as that of
+        `save_plans` does, is done exactly so.
       num_packs: tensors are joined into this many packs of near-equal size for
         each dtype (more where a pack would be larger than 64 MiB, or
         `bytes_per_pack` of the options). 0 for no packing.
@@ -103,7 +103,7 @@ class AllReduceCrossDeviceOps(base.CheckedCrossDeviceOps):
     self._one_device = reduction_to_one_device.ReductionToOneDevice()
     self._composed: tuple[executor.Composition, ...] = ()
     self._network: given_links.Given | None = None
-    self._wire = registry.check_wire(wire, wire_scope)
+    self._wire = self._spec.wire_for(wire, wire_scope)
     self._feedback = feedback.Feedback()
     self._plans = recent_plans.RecentPlans()
     self._warned_of_no_plan = False
@@ -122,7 +122,8 @@ class AllReduceCrossDeviceOps(base.CheckedCrossDeviceOps):
       ValueError: if nothing has been all-reduced yet, or the file can't be
         written.
     """
-    self._plans.save(path, self._spec, self._packing, self._network)
+    self._plans.save(path, self._spec, self._packing, self._network,
+                     self._wire)
 
   def wire_overflows(self) -> tf.Tensor:
     """Returns how many numbers were too large for the wire so far.
@@ -233,11 +234,14 @@ class AllReduceCrossDeviceOps(base.CheckedCrossDeviceOps):
     self._plans.add(plan, sizes, topology)
     if self._spec.plans and len(sizes) > 1 and not plan.is_pinned:
       self._warn_of_no_plan(sizes, topology)
-    encode = (self._feedback.of_batch(plan.buckets, sizes, topology).encode
-              if plan.wire and plan.wire.codec.has_state else None)
+    lost = (self._feedback.of_batch(plan.buckets, sizes, topology)
+            if plan.wire and plan.wire.codec.has_state else None)
     results = executor.all_reduce(plan, tensors, topology, reduce_op,
                                   inputs.engine_options(options),
-                                  self._composed, encode)
+                                  self._composed,
+                                  lost.encode if lost else None)
+    if lost is not None:
+      results = lost.finished(results, topology.devices)
     algorithms = {i: bucket.algorithm for bucket in plan.buckets
                   for i in bucket.tensors}
     return [(result, algorithms[i]) for i, result in enumerate(results)]

@@ -1,7 +1,5 @@
-"""SpmdAllReduce: all-reduce among programs, of which each has its own worker."""
+"""SpmdAllReduce: all-reduce among programs, one a worker."""
 
-import functools
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,6 +14,7 @@ from tf_cdops.cross_device_ops import base
 from tf_cdops.execution import executor
 from tf_cdops.execution import feedback
 from tf_cdops.execution import inputs
+from tf_cdops.execution import kept_functions
 from tf_cdops.execution import sparse as sparse_lib
 from tf_cdops.execution import spmd
 from tf_cdops.fabric import peers as peers_lib
@@ -23,8 +22,6 @@ from tf_cdops.planning import planner
 from tf_cdops.planning import spec as spec_lib
 from tf_cdops.planning import spmd_rules
 from tf_cdops.registry import requirements
-
-_MOST_FUNCTIONS = 256  # For eager code; each is for tensors of some shapes.
 
 
 class SpmdAllReduce(base.CheckedCrossDeviceOps):
@@ -59,9 +56,7 @@ class SpmdAllReduce(base.CheckedCrossDeviceOps):
         spec, num_workers, wire=self._wire,
         nccl=requirements.nccl_can_run(self.topology, executor.machine()))
     self._feedback = feedback.Feedback()
-    self._functions = functools.lru_cache(maxsize=_MOST_FUNCTIONS)(
-        self._function)
-    self._lock = threading.Lock()  # Of several threads one at a time.
+    self._emitted = kept_functions.KeptFunctions(self._devices, on_call)
 
   @property
   def _num_between_graph_workers(self) -> int:
@@ -78,9 +73,9 @@ class SpmdAllReduce(base.CheckedCrossDeviceOps):
            options: Any = None) -> planner.Plan:
     """Returns how a batch travels; all programs come to the same."""
     cap = (options.bytes_per_pack if options else 0) or self._bytes_per_pack
-    return executor.checked_plan(sizes, self.topology, self.spec,
-                                 spmd_rules.packing(sizes, cap), None,
-                                 self._wire)
+    return spmd_rules.sharded(executor.checked_plan(
+        sizes, self.topology, self.spec, spmd_rules.packing(sizes, cap), None,
+        self._wire), sizes)
 
   def _all_reduce(self, reduce_op: Any, value: Any, replica_id: int,
                   options: Any) -> Any:
@@ -103,7 +98,7 @@ class SpmdAllReduce(base.CheckedCrossDeviceOps):
     """Joins what programs have, whatever its length, in their order."""
     peers = self._peers(None)
     place = self._devices[0]
-    return self._run(
+    return self._emitted.run(
         ("gather from programs", peers), lambda values: executor.copy_to(
             self._devices, peers.all_gather_rows(values[0], place)),
         [vector])[0]
@@ -148,9 +143,10 @@ class SpmdAllReduce(base.CheckedCrossDeviceOps):
     tf_compat.mark_as_unsaveable()
     peers = self._peers(options)
     values = self._on_devices(per_replica_value)
-    joined = self._run(("gather", int(axis) if not tf.is_tensor(axis) else 0,
-                        peers),
-                       lambda flat: spmd.gather(flat, axis, peers), values)
+    known = tf.get_static_value(axis) if tf.is_tensor(axis) else axis
+    joined = self._emitted.run(
+        ("gather", None if known is None else int(known), peers),
+        lambda flat: spmd.gather(flat, axis, peers), values)
     return self._placed(joined, per_replica_value, destinations)
 
   def _on_devices(self, value: Any) -> list[Any]:
@@ -170,7 +166,7 @@ class SpmdAllReduce(base.CheckedCrossDeviceOps):
     prepared = [sparse_lib.prepare(values, self._devices, self._sparse)
                 for values in batch]
     cap = options.bytes_per_pack if options else 0
-    results: list[list[Any]] = self._run(
+    results: list[list[Any]] = self._emitted.run(
         ("reduce", reduce_op, peers, cap),
         lambda values: self._emit(reduce_op, values, peers, options), prepared)
     return results
@@ -193,37 +189,6 @@ class SpmdAllReduce(base.CheckedCrossDeviceOps):
           plan, list(dense.values()), peers, reduce_op, encode), strict=True):
         results[i] = result
     return results
-
-  def _run(self, kind: Any, emit: Callable[[Any], Any], values: Any) -> Any:
-    """Emits into the graph; in eager code, as a function that is kept.
-
-    Collective ops wait for each other, so eager ones would do so for ever.
-    """
-    if not tf.executing_eagerly():
-      if self._on_call is not None:
-        tf_compat.value_at_call(self._on_call, "tf_cdops/step")
-      return emit(values)
-    flat = tf.nest.flatten(values, expand_composites=True)
-    key = kind, _structure(values), tuple(
-        (tensor.dtype, tuple(tensor.shape)) for tensor in flat)
-    with self._lock:
-      function = self._functions(key, _Ignored((emit, values)))
-      outputs = function(*flat)
-    return _where_they_belong(outputs, self._devices)
-
-  def _function(self, key: Any, made_of: "_Ignored") -> Callable[..., Any]:
-    del key
-    emit, values = made_of.content
-
-    def run(*flat: tf.Tensor) -> Any:
-      if self._on_call is not None:
-        tf_compat.value_at_call(self._on_call, "tf_cdops/step")
-      return emit(tf.nest.pack_sequence_as(values, flat,
-                                           expand_composites=True))
-
-    return tf.function(run, autograph=False).get_concrete_function(*[
-        tf.TensorSpec(tensor.shape, tensor.dtype)
-        for tensor in tf.nest.flatten(values, expand_composites=True)])
 
   def _placed(self, results: Sequence[Any], value: Any,
               destinations: Any) -> Any:
@@ -254,38 +219,9 @@ def _meant_by(destinations: Any, value: Any) -> Any:
   """
   if not isinstance(value, tf.distribute.DistributedValues) and (
       destinations is value
-      or isinstance(destinations, str) and not destinations):
+      or (isinstance(destinations, str) and not destinations)):
     return tf_compat.PerReplica((value,))
   return destinations
-
-
-class _Ignored:
-  """What a cache has beside its key: equal to any other."""
-
-  def __init__(self, content: Any):
-    self.content = content
-
-  def __eq__(self, other: object) -> bool:
-    return isinstance(other, _Ignored)
-
-  def __hash__(self) -> int:
-    return 0
-
-
-def _structure(values: Any) -> str:
-  return str(tf.nest.map_structure(
-      lambda value: type(value).__name__, values))
-
-
-def _where_they_belong(outputs: Any, devices: Sequence[str]) -> Any:
-  """Returns a function's outputs, all of which say that they are on its first.
-  """
-  if len(devices) == 1:
-    return outputs
-  if isinstance(outputs[0], (list, tuple)):
-    return [_where_they_belong(each, devices) for each in outputs]
-  return [executor.copy_to([device], output)[0]
-          for output, device in zip(outputs, devices, strict=True)]
 
 
 def _everyones(devices: Sequence[str],

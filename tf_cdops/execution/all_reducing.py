@@ -5,7 +5,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf_cdops import registry
 from tf_cdops.base import errors
 from tf_cdops.base import topology as topology_lib
 from tf_cdops.cost import given as given_links
@@ -35,7 +34,7 @@ def all_reduce(tensors: Sequence[Any], spec: Any = "auto", *,
       they may have no device; then the strategy's devices are meant, or those
       of `topology`, and without either TensorFlow places the sum.
     spec: which algorithm, in how many shards, for which sizes. A file's
-      packing has nothing to join here; its links and plans are heeded.
+      packing has nothing to join here; its links, wire and plans are heeded.
     reduce_op: tf.distribute.ReduceOp.SUM or MEAN.
     topology: where the tensors are, if not where they say; also declares
       virtual workers.
@@ -55,7 +54,7 @@ def all_reduce(tensors: Sequence[Any], spec: Any = "auto", *,
   inputs.check_reduce_op(reduce_op)
   parsed = planner.parse_all_reduce_spec(spec)
   links = given_links.check(network)
-  how = registry.check_wire(wire, wire_scope)
+  how = parsed.wire_for(wire, wire_scope)
   values = inputs.tensors_to_reduce(tensors)
   if topology is not None:
     _check_topology(topology, len(values))

@@ -18,6 +18,7 @@ from tf_cdops.fabric import engines
 from tf_cdops.fabric import tensorflow as tensorflow_fabric
 from tf_cdops.planning import planner
 from tf_cdops.planning import spec as spec_lib
+from tf_cdops.registry import proof
 from tf_cdops.registry import requirements
 
 # Sums a list of dense tensors, one per replica; tf.math.add_n is one.
@@ -97,6 +98,9 @@ def checked_plan(sizes: tuple[planner.TensorSize, ...],
   plan = planner.plan(sizes, topology, spec, packing, nccl, network, wire)
   for name in {bucket.algorithm for bucket in plan.buckets}:
     requirements.check(registry.lookup(name), topology, here)
+  for algorithm in {plan.algorithm(bucket) for bucket in plan.buckets
+                    if bucket.wired}:
+    proof.check_wired(algorithm, topology)
   return plan
 
 

@@ -11,6 +11,7 @@ import collections
 import dataclasses
 import sys
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -103,35 +104,57 @@ class BatchFeedback:
                lock: threading.Lock):
     self._lost, self._overflows, self._count = lost, overflows, 0
     self._lock = lock
+    self._too_large: dict[str, list[tf.Tensor]] = {}
+    self._codec: base.Codec | None = None
 
   def encode(self, vector: tf.Tensor, codec: base.Codec,
              place: str) -> tf.Tensor:
     """Returns a vector's message, with what was lost the last time."""
     self._count += 1
-    done, lost = [], None
+    lost = None
     if codec.has_feedback and vector.shape.is_fully_defined():
       lost = self._made_once(self._lost, (self._count, place), place,
                              vector.shape, vector.dtype)
       vector = vector + lost
     if codec.overflows is not None:
-      done.append(self._counted(codec.overflows(vector), codec, place))
+      self._codec = codec
+      self._too_large.setdefault(place, []).append(codec.overflows(vector))
     message = codec.encode(vector)
-    if lost is not None:
-      rest = vector - codec.decode(message, vector)
-      # What isn't finite stays so by itself; it mustn't come back.
-      done.append(lost.assign(tf.where(tf.math.is_finite(rest), rest, 0.0)))
-    if not done or _are_functions():
+    if lost is None:
+      return message
+    kept = lost.assign(_finite(vector - codec.decode(message, vector)))
+    if _are_functions():
       return message  # A function makes all assignments there are.
-    with tf.control_dependencies(done):
+    with tf.control_dependencies([kept]):
       return tf.identity(message)
 
-  def _counted(self, number: tf.Tensor, codec: base.Codec,
-               place: str) -> Any:
+  def finished(self, results: Sequence[Sequence[tf.Tensor]],
+               places: Sequence[str]) -> list[list[tf.Tensor]]:
+    """Counts what was too large; returns the results, which a v1 graph counts.
+
+    Args:
+      results: of each value, one per device.
+      places: the devices.
+    """
+    done: dict[str, list[Any]] = {place: [] for place in places}
+    for place, numbers in self._too_large.items():
+      with tf.device(place):
+        counted = self._counted(tf.math.add_n(numbers), place)
+      done.get(place, done[places[0]]).append(counted)  # Hosts have no results.
+    if not self._too_large or _are_functions():
+      return [list(values) for values in results]
+    return [[_after(done[place], value, place)
+             for value, place in zip(values, places, strict=True)]
+            for values in results]
+
+  def _counted(self, number: tf.Tensor, place: str) -> Any:
     """Adds to a device's count, and says so there the first time."""
     counted = self._made_once(
         self._overflows, (place, tf_compat.connection_number()), place, (),
         tf.int64)
     is_first = tf.equal(counted, 0) & (number > 0)
+    codec = self._codec
+    assert codec is not None
     told = tf.cond(is_first, lambda: _told(number, codec, place),
                    lambda: False)
     with tf.control_dependencies([told]):
@@ -145,6 +168,22 @@ class BatchFeedback:
         with tf.init_scope(), tf.device(place):
           there[key] = tf_compat.unmirrored_variable(tf.zeros(shape, dtype))
       return there[key]
+
+
+def _finite(rest: tf.Tensor) -> tf.Tensor:
+  """Returns what was lost, or nothing if some of it isn't finite.
+
+  What isn't finite stays so by itself, and mustn't come back. To tell by the
+  sum is cheapest, and to choose by a scalar copies nothing.
+  """
+  return tf.raw_ops.Select(
+      condition=tf.math.is_finite(tf.reduce_sum(rest)), x=rest,
+      y=tf.zeros_like(rest))
+
+
+def _after(done: Sequence[Any], value: tf.Tensor, place: str) -> tf.Tensor:
+  with tf.device(place), tf.control_dependencies(done):
+    return tf.identity(value)
 
 
 def _told(number: tf.Tensor, codec: base.Codec, place: str) -> tf.Tensor:

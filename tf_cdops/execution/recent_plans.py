@@ -3,6 +3,7 @@
 import os
 from typing import NamedTuple
 
+from tf_cdops import registry
 from tf_cdops.base import errors
 from tf_cdops.base import topology as topology_lib
 from tf_cdops.cost import given as given_links
@@ -37,7 +38,8 @@ class RecentPlans:
 
   def save(self, path: str | os.PathLike[str], spec: spec_lib.AllReduceSpec,
            packing: planner.Packing,
-           network: given_links.Given | None) -> None:
+           network: given_links.Given | None,
+           wire: registry.Wire | None = None) -> None:
     """Writes them, and by what they were planned, for "@file.json"."""
     planned = list(self._latest.values())
     if not planned:
@@ -53,4 +55,4 @@ class RecentPlans:
     links = given_links.uncommon(
         given_links.resolve(network or spec.network, widest), widest)
     spec_file.write(path, spec_file.content(str(spec), packing, links,
-                                            list(plans.values())))
+                                            list(plans.values()), wire))

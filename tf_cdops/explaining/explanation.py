@@ -18,6 +18,7 @@ from tf_cdops.planning import auto_rules
 from tf_cdops.planning import pinned
 from tf_cdops.planning import planner
 from tf_cdops.planning import spec as spec_lib
+from tf_cdops.planning import spmd_rules
 from tf_cdops.planning import spec_file
 from tf_cdops.registry import requirements
 
@@ -77,7 +78,7 @@ class Explanation:
     spec_file.write(path, spec_file.content(
         str(self.spec), self.packing or planner.Packing(),
         given_links.uncommon(self.network, self.topology),
-        [planner.to_pin(self.plan, self.sizes, self.topology)]))
+        [planner.to_pin(self.plan, self.sizes, self.topology)], self.wire))
 
   def difference_from_plans(self) -> str:
     """Says how the batch differs from the nearest that the file pins."""
@@ -108,7 +109,8 @@ def explain(spec: Any, topology: topology_lib.Topology,
             sizes: Iterable[Any], *,
             packing: planner.Packing | None = None,
             network: cost.Network | str | None = None,
-            wire: Any = None, wire_scope: str = "across") -> Explanation:
+            wire: Any = None, wire_scope: str = "across",
+            spmd: bool = False) -> Explanation:
   """Says what a spec will do with tensors of some sizes on some devices.
 
   >>> topology = tf_cdops.Topology.grid(workers=2, devices_per_worker=4)
@@ -129,6 +131,8 @@ def explain(spec: Any, topology: topology_lib.Topology,
       that are common for such devices.
     wire: how messages are encoded: see `MultiWorkerAllReduce`.
     wire_scope: which of them.
+    spmd: whether it is for `SpmdStrategy`, one program a worker. Then the spec
+      is as that takes it, and packs are of `packing.cap` bytes at the most.
 
   Returns:
     An Explanation, to print or to look into.
@@ -144,7 +148,12 @@ def explain(spec: Any, topology: topology_lib.Topology,
   tensors = sizes_lib.parse(sizes)
   model = cost.Model(topology, given_links.resolve(
       given_links.check(network) or parsed.network, topology))
-  how = registry.check_wire(wire, wire_scope)
+  how = parsed.wire_for(wire, wire_scope)
+  if spmd:
+    parsed = spmd_rules.resolve(
+        parsed, len(topology.workers), wire=how,
+        nccl=requirements.nccl_can_run(topology, parts_lib.MACHINE))
+    packing = spmd_rules.packing(tensors, packing.cap if packing else None)
   costs = parts_lib.PlanCosts(model, tensors, packing, how)
   plan = costs.plan(parsed)
   needed = {line.alg for line in parsed} - {spec_lib.AUTO}
@@ -157,7 +166,7 @@ def explain(spec: Any, topology: topology_lib.Topology,
           f"@{parsed.file}" if plan.is_pinned else str(parsed), plan),
       cost.lower_bound(topology, _num_bytes_sent(plan, tensors),
                        model.network),
-      _others("" if plan.is_pinned else str(parsed), costs), plan.rules,
+      _others("" if plan.is_pinned else str(parsed), costs, spmd), plan.rules,
       packing or parsed.packing, how)
 
 
@@ -172,13 +181,15 @@ def _num_bytes_sent(plan: planner.Plan,
   return total
 
 
-def _others(text: str,
-            costs: parts_lib.PlanCosts) -> tuple[parts_lib.SpecCost, ...]:
+def _others(text: str, costs: parts_lib.PlanCosts,
+            spmd: bool) -> tuple[parts_lib.SpecCost, ...]:
   """Returns what all costs but the spec of this text."""
   names = [known.name for known in registry.all_reduce_algorithms()]
   topology = costs.model.topology
   if len(topology.devices) == 1:
     return ()
+  if spmd:
+    return _others_of_programs(text, costs, names)
   names += auto_rules.pairs(topology, names)
   able = lambda algorithm: costs.model.knows(algorithm) and (
       not requirements.unmet(algorithm, topology, parts_lib.MACHINE))
@@ -187,6 +198,20 @@ def _others(text: str,
   if text != spec_lib.AUTO:
     found.append(costs.spec_cost(
         spec_lib.AUTO, costs.plan(spec_lib.parse(spec_lib.AUTO))))
+  return tuple(sorted(found, key=lambda one: one.time.total))
+
+
+def _others_of_programs(text: str, costs: parts_lib.PlanCosts,
+                        names: Sequence[str]
+                        ) -> tuple[parts_lib.SpecCost, ...]:
+  """Returns what the other ways cost that programs have, one a worker."""
+  topology = costs.model.topology
+  found = []
+  for spec in spmd_rules.alternatives(topology, names, costs.wire):
+    if str(spec) != text and not any(
+        requirements.unmet(registry.lookup(name), topology, parts_lib.MACHINE)
+        for name in spec.algorithms):
+      found.append(costs.spec_cost(str(spec), costs.plan(spec)))
   return tuple(sorted(found, key=lambda one: one.time.total))
 
 

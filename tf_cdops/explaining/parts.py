@@ -135,7 +135,7 @@ class PlanCosts:
         sum(sizes), min(sizes), max(sizes), total.most_steps,
         total.usage.inside, total.usage.across, total.time, total.usage.basis,
         str(plan.wire) if buckets[0].wired else None,
-        self._roundings(plan.algorithm(buckets[0])))
+        self.roundings(plan.algorithm(buckets[0])))
 
   def _can_run(self, algorithm: registry.Algorithm) -> bool:
     """Whether it sends nothing that its wire would have to round again."""
@@ -150,7 +150,7 @@ class PlanCosts:
       return False
     return True
 
-  def _roundings(self, algorithm: registry.Algorithm) -> int | None:
+  def roundings(self, algorithm: registry.Algorithm) -> int | None:
     """Returns how often terms are rounded for a wire; None if not known."""
     topology = self.model.topology
     if algorithm.wire is None:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tf_cdops.explaining import text_table
+from tf_cdops.explaining import wire_wording
 from tf_cdops.planning import spec as spec_lib
 
 if TYPE_CHECKING:
@@ -139,7 +140,7 @@ def _parts(e: "explanation.Explanation", width: int) -> str:
            text_table.draw([*columns, ">time"], rows, width,
                            (">shards", ">moved inside", ">buckets", ">steps"))]
   lines += [_wrapped(_about(part), width) for part in e.parts]
-  lines += [_wrapped(text, width) for text in _about_wire(e)]
+  lines += [_wrapped(text, width) for text in wire_wording.about_wire(e)]
   if len(e.parts) > 1:
     lines.append(_wrapped(OVERLAP, width))
   return "\n".join(lines)
@@ -153,39 +154,6 @@ def _about(part: "parts.Part") -> str:
   return (f"{part.algorithm}: {part.why}. Tensor{'s' * (not one)} "
           f"{format_ranges(part.tensors)}, {size}{each}."
           f"{describe_basis(part.basis)}")
-
-
-def _about_wire(e: "explanation.Explanation") -> list[str]:
-  """Says what a wire does, and what it may change, or why it does nothing."""
-  if e.wire is None:
-    return []
-  codec, lines = e.wire.codec, []
-  for part in e.parts:
-    if part.wire is None:
-      continue
-    bound = "in as many roundings as there are steps"
-    if part.roundings is not None:
-      largest = 100 * ((1 + codec.unit)**part.roundings - 1)
-      bound = (f"{part.roundings} roundings at most, so within {largest:.2g}% "
-               f"of the sum of {codec.unit_of}")
-    lines.append(f"{part.algorithm}: messages are {part.wire}; {bound}.")
-  if lines and all(part.wire for part in e.parts):
-    return lines
-  dtypes = {e.sizes[i].dtype for part in e.parts if part.wire is None
-            for i in part.tensors}
-  unfit = sorted(dtypes - codec.dtypes)
-  if unfit:
-    lines.append(f"{' and '.join(unfit)} travel as they are: {codec.name} "
-                 f"takes {', '.join(sorted(codec.dtypes))}.")
-  if dtypes & codec.dtypes and e.plan.is_pinned:
-    lines.append("The pinned plan has no wire.")
-  elif dtypes & codec.dtypes:
-    lines.append(
-        f"The wire {e.wire} doesn't pay here: it is predicted to be slower."
-        if len(e.topology.workers) > 1 or e.wire.scope == "all" else
-        f"The wire {e.wire} has nothing to do: there is one worker; "
-        "wire_scope='all' is for links inside it.")
-  return lines
 
 
 def describe_basis(name: str) -> str:

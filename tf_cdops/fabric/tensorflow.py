@@ -16,6 +16,10 @@ from tf_cdops.fabric import base
 from tf_cdops.fabric import engines
 
 
+# Of tensors, in bytes; no TensorFlow asks for more.
+ALIGNMENT = 64
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class PlacedTensor:
   """A tensor, the device it is on, and its number of elements.
@@ -74,8 +78,7 @@ class TensorFlowFabric:
     filled = [length for length in lengths if length]
     tensors = [value.tensor]
     if len(filled) > 1:
-      vector = self.emitter.flat(value.tensor, value.place)
-      tensors = self.emitter.split(vector, filled, value.place)
+      tensors = self.emitter.split(value.tensor, filled, value.place)
     return [PlacedTensor(tensors[i] if length else None, value.place, length)
             for i, length in enumerate(lengths)]
 
@@ -228,12 +231,21 @@ class Emitter:
       return tf.raw_ops.ConcatV2(values=list(vectors),
                                  axis=self._constant(0, place))
 
-  def split(self, vector: tf.Tensor, lengths: Sequence[int],
+  def split(self, tensor: tf.Tensor, lengths: Sequence[int],
             place: str) -> list[tf.Tensor]:
-    """Cuts a vector into parts of these lengths."""
+    """Cuts the elements into vectors of these lengths.
+
+    Split of a vector copies each part. Unpack shares the memory of parts that
+    are aligned, and so sends and adds them from where they are.
+    """
+    even = len(set(lengths)) == 1
+    if even and lengths[0] * tensor.dtype.size % ALIGNMENT == 0:
+      rows = self.reshape(tensor, (len(lengths), -1), place)
+      return self.unstack(rows, len(lengths), place)
+    vector = self.flat(tensor, place)
     with tf.device(place):
       axis = self._constant(0, place)
-      if len(set(lengths)) == 1:
+      if even:
         return tf.raw_ops.Split(axis=axis, value=vector,
                                 num_split=len(lengths))
       return tf.raw_ops.SplitV(

@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from tf_cdops import registry
 from tf_cdops.base import errors
 from tf_cdops.base import topology as topology_lib
 from tf_cdops.cost import given as given_links
@@ -44,15 +45,17 @@ class AllReduceSpec(tuple[AllReduceSpecTuple, ...]):
   _network: given_links.MeasuredLinks | None
   _plans: tuple[pinned.PinnedPlan, ...]
   _file: str | None
+  _wire: spec_file.NamedWire | None
 
   def __new__(cls, lines: Iterable[AllReduceSpecTuple],
               packing: packs.Packing | None = None, *,
               network: given_links.MeasuredLinks | None = None,
               plans: Iterable[pinned.PinnedPlan] = (),
-              file: str | None = None) -> "AllReduceSpec":
+              file: str | None = None,
+              wire: spec_file.NamedWire | None = None) -> "AllReduceSpec":
     spec = super().__new__(cls, lines)
     spec._packing, spec._network = packing, network
-    spec._plans, spec._file = tuple(plans), file
+    spec._plans, spec._file, spec._wire = tuple(plans), file, wire
     return spec
 
   @property
@@ -74,6 +77,17 @@ class AllReduceSpec(tuple[AllReduceSpecTuple, ...]):
   def file(self) -> str | None:
     """The file that it was read from; None if there was none."""
     return self._file
+
+  def wire_for(self, wire: Any, scope: str) -> registry.Wire | None:
+    """Returns the wire that arguments mean, or else that of its file."""
+    given = registry.check_wire(wire, scope)
+    if given is not None or self._wire is None:
+      return given
+    try:
+      return registry.check_wire(*self._wire)
+    except errors.InputError as error:
+      raise errors.SpecError(f"`all_reduce_spec` ('@{self._file}'): {error}"
+                             ) from None
 
   def __eq__(self, other: object) -> bool:
     if not isinstance(other, AllReduceSpec):
@@ -99,6 +113,8 @@ class AllReduceSpec(tuple[AllReduceSpecTuple, ...]):
       parts.append(repr(self._packing))
     if self._network is not None:
       parts.append(repr(self._network))
+    if self._wire is not None:
+      parts.append(f"wire={self._wire.name!r}")
     if self._plans:  # Too long to show.
       parts.append(f"{len(self._plans)} plans of {self._file!r}")
     return f"AllReduceSpec({', '.join(parts)})"
@@ -119,12 +135,12 @@ class AllReduceSpec(tuple[AllReduceSpecTuple, ...]):
   def with_lines(self, lines: "AllReduceSpec") -> "AllReduceSpec":
     """Returns other lines, with what the file says beside them."""
     return AllReduceSpec(lines, self._packing, network=self._network,
-                         plans=self._plans, file=self._file)
+                         plans=self._plans, file=self._file, wire=self._wire)
 
   def without_packing(self) -> "AllReduceSpec":
     """Returns the same but for what the file says of packing."""
     return AllReduceSpec(self, network=self._network, plans=self._plans,
-                         file=self._file)
+                         file=self._file, wire=self._wire)
 
   def pinned_plan(self, sizes: Sequence[buckets.TensorSize],
                   topology: topology_lib.Topology) -> pinned.PinnedPlan | None:
@@ -143,10 +159,10 @@ class AllReduceSpec(tuple[AllReduceSpecTuple, ...]):
     raise AssertionError("a checked spec ends with an unlimited line")
 
   def _extras(self) -> tuple[Any, ...]:
-    return self._packing, self._network, self._plans
+    return self._packing, self._network, self._plans, self._wire
 
 
-_NO_EXTRAS = (None, None, ())
+_NO_EXTRAS = (None, None, (), None)
 
 
 def parse(given: Any, argument: str = "all_reduce_spec") -> AllReduceSpec:
@@ -159,7 +175,8 @@ def parse(given: Any, argument: str = "all_reduce_spec") -> AllReduceSpec:
       found = spec_file.read(path, argument)
       return AllReduceSpec(
           parse(found.text, f"{argument}, read from {path}"), found.packing,
-          network=found.network, plans=found.plans, file=path)
+          network=found.network, plans=found.plans, file=path,
+          wire=found.wire)
     lines = _parse_text(given, argument)
   elif isinstance(given, tuple) and given and isinstance(given[0], str):
     lines = [_parse_tuple(given, argument)]

@@ -3,19 +3,22 @@
     {"version": 1,
      "all_reduce_spec": "auto",
      "num_packs": 0,
+     "wire": "bfloat16",
      "links": {"inside": null, "across": {…}},
      "plans": [{…}]}
 
-Only the spec must be there. The keys of packing are the arguments' names, the
-links are as `cost.links_file` has them, and plans as `pinned` has them.
+Only the spec must be there. The keys of packing and of the wire, which may have
+its "wire_scope", are the arguments' names, the links are as `cost.links_file`
+has them, and plans as `pinned` has them.
 """
 
 import dataclasses
 import json
 import os
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
+from tf_cdops import registry
 from tf_cdops.base import errors
 from tf_cdops.base import version
 from tf_cdops.cost import given
@@ -24,6 +27,13 @@ from tf_cdops.planning import packs
 from tf_cdops.planning import pinned
 
 FILE_VERSION = 1
+
+
+class NamedWire(NamedTuple):
+  """A wire as files have it; whether there is such a codec, its users see."""
+
+  name: str
+  scope: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,12 +45,14 @@ class FileContent:
     packing: what is joined; None if nothing is said.
     network: the links; None if nothing is said.
     plans: of batches that are done exactly so.
+    wire: how messages are encoded; None if nothing is said.
   """
 
   text: str
   packing: packs.Packing | None
   network: given.MeasuredLinks | None
   plans: tuple[pinned.PinnedPlan, ...]
+  wire: NamedWire | None = None
 
 
 def read(path: str, argument: str) -> FileContent:
@@ -64,18 +76,20 @@ def read(path: str, argument: str) -> FileContent:
         f"{where} must name a JSON file with the text of a spec under the key "
         "'all_reduce_spec'.")
   return FileContent(text, _packing(content, where), _network(content, where),
-                     _plans(content, where))
+                     _plans(content, where), _wire(content, where))
 
 
 def content(text: str, packing: packs.Packing,
             network: given.MeasuredLinks | None = None,
-            plans: Sequence[pinned.PinnedPlan] = ()) -> dict[str, Any]:
+            plans: Sequence[pinned.PinnedPlan] = (),
+            wire: registry.Wire | None = None) -> dict[str, Any]:
   """Returns what a file is to hold."""
   return {
       "version": FILE_VERSION,
       "tf_cdops": version.__version__,
       "all_reduce_spec": text,
       **packing.arguments(),
+      **({"wire": wire.codec.name, "wire_scope": wire.scope} if wire else {}),
       "links": network.summary() if network else None,
       **({"plans": [plan.to_dict() for plan in plans]} if plans else {}),
   }
@@ -105,6 +119,19 @@ def _packing(content: dict[str, Any], where: str) -> packs.Packing | None:
           "least 0; correct it, or leave it out.")
     fields[field] = number
   return packs.Packing(**fields) if fields else None
+
+
+def _wire(content: dict[str, Any], where: str) -> NamedWire | None:
+  name = content.get("wire")
+  if name is None:
+    return None
+  scope = content.get("wire_scope", "across")
+  if not isinstance(name, str) or not isinstance(scope, str):
+    raise errors.SpecError(
+        f"{where}: its 'wire' ({name!r}) and 'wire_scope' ({scope!r}) must be "
+        "texts, such as 'bfloat16' and 'across'; correct them, or leave them "
+        "out.")
+  return NamedWire(name, scope)
 
 
 def _network(content: dict[str, Any],

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from tf_cdops import registry
 from tf_cdops.base import errors
+from tf_cdops.base import topology as topology_lib
 from tf_cdops.planning import packs
 from tf_cdops.planning import planner
 from tf_cdops.planning import spec as spec_lib
@@ -20,6 +21,7 @@ _ARGUMENT = "all_reduce_spec"
 # "auto": packs enough that the first is on its way while others are computed,
 # and that two lanes are always busy; none so small that messages count.
 _PACKS, _LEAST_PACK = 8, 1 << 20
+_SHARDS = 4  # Of a batch that is one tensor.
 
 
 def resolve(spec: spec_lib.AllReduceSpec, num_workers: int, *, nccl: bool,
@@ -73,9 +75,45 @@ def _resolved(line: spec_lib.AllReduceSpecTuple, num_workers: int,
   return spec_lib.AllReduceSpecTuple(f"{intra}/{inter}", shards, line.limit)
 
 
+def alternatives(topology: topology_lib.Topology, names: Sequence[str],
+                 wire: registry.Wire | None) -> list[spec_lib.AllReduceSpec]:
+  """Returns the ways there are, for `explain` to compare.
+
+  Args:
+    topology: the devices of all programs.
+    names: of algorithms, any of which may sum inside a worker.
+    wire: how messages are encoded.
+  """
+  several = len(topology.devices) > len(topology.workers)
+  inside = [name for name in names if name != RING] if several else [EXCHANGE]
+  texts = [f"{name}/{inter}" for name in inside
+           for inter in ((EXCHANGE,) if wire else (RING, EXCHANGE))]
+  if several and not wire:
+    texts.append(RING)
+  return [resolve(spec_lib.parse(text, _ARGUMENT), len(topology.workers),
+                  nccl=False, wire=wire) for text in texts]
+
+
 def packing(sizes: Sequence[planner.TensorSize],
             bytes_per_pack: int | None) -> packs.Packing:
   """Returns how tensors are packed: by the user's number, or as "auto" does."""
   total = planner.total_bytes(sizes)
   cap = bytes_per_pack or max(_LEAST_PACK, -(-total // _PACKS))
   return dataclasses.replace(packs.Packing(num_packs=1), cap=cap)
+
+
+def sharded(plan: planner.Plan,
+            sizes: Sequence[planner.TensorSize]) -> planner.Plan:
+  """Returns the plan with its large buckets in shards, if they weren't in any.
+
+  A batch of one large tensor, or of little else, has too few packs for all
+  lanes: one would sum while the cable is idle.
+
+  Args:
+    plan: of a resolved spec.
+    sizes: the batch.
+  """
+  part = max(_LEAST_PACK, -(-planner.total_bytes(sizes) // _SHARDS))
+  return dataclasses.replace(plan, buckets=tuple(
+      dataclasses.replace(bucket, shards=bucket.shards * max(
+          1, (bucket.num_bytes or 0) // part)) for bucket in plan.buckets))

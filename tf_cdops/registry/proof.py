@@ -10,6 +10,10 @@ from tf_cdops.fabric import base
 from tf_cdops.fabric import tracing
 
 
+MOST_DEVICES = 64  # Tracing takes its time.
+_OURS = "tf_cdops.algorithms."
+
+
 @dataclasses.dataclass(frozen=True)
 class Trace:
   """What one all-reduce did: every transfer, sum and native step of it."""
@@ -84,6 +88,34 @@ def prove(algorithm: registry.Algorithm, topology: topology_lib.Topology,
                    (fabric.roundings_of(segment.expression)
                     for result in results for segment in result.segments),
                    default=0), fabric.replicas)
+
+
+def check_wired(algorithm: registry.Algorithm,
+                topology: topology_lib.Topology) -> None:
+  """Raises unless a wired algorithm, if it isn't ours, is proved there.
+
+  Tests prove ours. Another's may be right without a wire, and leave replicas
+  with different bits with one: if each of them adds up what it gets, say, its
+  own term is the one that no message has rounded.
+
+  Args:
+    algorithm: a wired one.
+    topology: the devices; of very many, nothing is proved.
+  """
+  if _is_ours(algorithm.name) or len(topology.devices) > MOST_DEVICES:
+    return
+  try:
+    prove(algorithm, topology, len(topology.devices) * algorithm.shards)
+  except errors.ProofError as error:
+    raise errors.AlgorithmError(
+        f"`wire` ({str(algorithm.wire)!r}) can't be had with "
+        f"{algorithm.name!r}: {error} Use 'auto' or 'ps'.") from error
+
+
+def _is_ours(name: str) -> bool:
+  algorithm = registry.lookup(name.partition("#")[0])
+  return all(one.all_reduce.__module__.startswith(_OURS)
+             for one in algorithm.pair or (algorithm,))
 
 
 def _check_complete(fabric: tracing.TracingFabric, result: tracing.TracedValue,

@@ -39,6 +39,8 @@ class WireCodec:
       message, which classes count; None if none can be.
     is_exact_again: whether what was decoded can be encoded again without loss,
       whatever it is joined with or cut into before.
+    least: what one rounding changes beyond `unit`, at most: numbers that are
+      nearly 0 may have no smaller ones beside them.
   """
 
   name: str
@@ -52,6 +54,15 @@ class WireCodec:
   unit_of: str = "magnitudes"
   has_feedback: bool = False
   overflows: Callable[[Any], Any] | None = None
+  least: float = 0.0
+
+  def bound(self, roundings: int) -> float:
+    """Returns what so many roundings change at most, as a part of `unit_of`."""
+    return (1 + self.unit)**roundings - 1
+
+  def floor(self, roundings: int, terms: int) -> float:
+    """Returns what so many roundings of each term change beyond that."""
+    return self.least * roundings * terms
 
   @property
   def has_state(self) -> bool:
@@ -91,6 +102,7 @@ def register_wire_codec(name: str, *, description: str,
                         unit: float = 0.0, is_exact_again: bool = False,
                         unit_of: str = "magnitudes", has_feedback: bool = False,
                         overflows: Callable[[Any], Any] | None = None,
+                        least: float = 0.0,
                         override: bool = False) -> WireCodec:
   """Registers a codec, which `wire=name` then stands for.
 
@@ -113,6 +125,7 @@ def register_wire_codec(name: str, *, description: str,
     unit_of: of what.
     has_feedback: whether what rounding lost is added in the next step.
     overflows: counts what is too large.
+    least: what one rounding may lose of numbers that are nearly 0.
     override: replaces a codec of that name instead of raising.
 
   Returns:
@@ -129,7 +142,7 @@ def register_wire_codec(name: str, *, description: str,
         "override=True to replace it.")
   _codecs[name] = WireCodec(name, description, encode, decode, num_bytes,
                             frozenset(dtypes), unit, is_exact_again, unit_of,
-                            has_feedback, overflows)
+                            has_feedback, overflows, least)
   return _codecs[name]
 
 

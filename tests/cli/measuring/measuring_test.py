@@ -75,9 +75,12 @@ class SitesTest(parameterized.TestCase):
     slow = site.with_bandwidth("100mbit")
     self.assertEqual(str(slow), "2 CPU devices of 2 workers with cables of "
                      "100mbit")
-    self.assertEqual(
-        [one.link.bytes_per_second for one in (site, slow, cluster)],
-        [125e6, 12.5e6, 12.5e6])
+    self.assertEqual(slow.link, cluster.link)
+    self.assertAlmostEqual(
+        site.link.bytes_per_second / slow.link.bytes_per_second, 10)
+    # By the cables' rate, not by what is left of it for a payload.
+    self.assertEqual([one.least_seconds(125_000_000) for one in (site, slow)],
+                     [1.0, 10.0])
 
   def test_one_default_strategy(self):
     site = sites.local("CPU", 2)

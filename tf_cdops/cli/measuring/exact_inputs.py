@@ -41,6 +41,11 @@ class Inputs:
   def num_elements(self) -> int:
     return sum(int(np.prod(size.shape)) for size in self.sizes)
 
+  @property
+  def largest_sum(self) -> float:
+    """The most that any sum of magnitudes can be."""
+    return float(_LARGEST * len(self.site.devices))
+
   def expected(self, tensor: int) -> np.ndarray:
     """Returns the exact sum of a tensor over the replicas."""
     size, replicas = self.sizes[tensor], len(self.site.devices)

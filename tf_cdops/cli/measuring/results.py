@@ -3,6 +3,7 @@
 import dataclasses
 from typing import Any
 
+from tf_cdops.base import rates
 from tf_cdops.cli.measuring import exact_inputs
 from tf_cdops.cli.measuring import steps
 from tf_cdops.cli.measuring import timing
@@ -27,6 +28,7 @@ class Result:
     bandwidth: the rate of each worker's cable, if it has one of its own.
     bits_per_second: the same as a number.
     least_seconds: what no all-reduce can beat with such cables.
+    tolerance: what elements must be to be right, if not the exact sum.
   """
 
   contender: str
@@ -43,6 +45,7 @@ class Result:
   bandwidth: str | None = None
   bits_per_second: float | None = None
   least_seconds: float | None = None
+  tolerance: str | None = None
 
   @property
   def algbw(self) -> float:
@@ -72,5 +75,7 @@ def make_result(step: steps.Step, inputs: exact_inputs.Inputs,
       step.name, step.ours, inputs.num_bytes, inputs.num_elements,
       dtypes.pop() if len(dtypes) == 1 else "mixed", len(inputs.sizes),
       len(site.devices), time, wrong, step.build_seconds, step.nodes,
-      site.bandwidth, site.link.bytes_per_second * 8 if site.link else None,
-      site.least_seconds(inputs.num_bytes))
+      site.bandwidth, 8 * rates.parse(site.bandwidth, "bandwidth")
+      if site.bandwidth else None,
+      site.least_seconds(inputs.num_bytes),
+      str(step.tolerance) if step.tolerance else None)

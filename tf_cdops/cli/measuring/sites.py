@@ -12,6 +12,7 @@ from tf_cdops import cluster as cluster_lib
 from tf_cdops import cost
 from tf_cdops.base import device_names
 from tf_cdops.base import errors
+from tf_cdops.base import rates
 from tf_cdops.base import tf_compat
 from tf_cdops.base import topology as topology_lib
 from tf_cdops.cluster import addresses
@@ -74,9 +75,11 @@ class Site:
 
     Of n bytes, some of W workers must send 2n(W-1)/W.
     """
-    if self.link is None:
+    if self.bandwidth is None:
       return None
-    network = cost.Network(self.link, self.link)
+    link = cost.Link(self.bandwidth, 0,
+                     rates.parse(self.bandwidth, "bandwidth"))
+    network = cost.Network(link, link)
     return cost.lower_bound(self.topology, num_bytes, network).across or None
 
   def __str__(self) -> str:

@@ -11,6 +11,7 @@ import tensorflow as tf
 from tf_cdops.base import tf_compat
 from tf_cdops.cli.measuring import contenders
 from tf_cdops.cli.measuring import exact_inputs
+from tf_cdops.cli.measuring import tolerances
 
 FLOOR = "floor: one AddN"
 NOTHING = "nothing: read and use alone"
@@ -31,6 +32,7 @@ class Step:
     results: returns, for each tensor, every device's result.
     build_seconds: what building the all-reduce took; 0 in eager code.
     nodes: how many nodes it has; 0 in eager code.
+    tolerance: how far results may be from the exact sum; None for not at all.
   """
 
   name: str
@@ -39,6 +41,7 @@ class Step:
   results: Callable[[], _Values]
   build_seconds: float = 0.0
   nodes: int = 0
+  tolerance: tolerances.Tolerance | None = None
 
 
 def build(contender: contenders.Contender, inputs: exact_inputs.Inputs,
@@ -62,7 +65,12 @@ def build(contender: contenders.Contender, inputs: exact_inputs.Inputs,
     return [strategy.experimental_local_results(result) for result in results]
 
   make = _eager_step if eager else _graph_step
-  return make(contender.name, contender.ours, reduce, inputs)
+  step = make(contender.name, contender.ours, reduce, inputs)
+  if contender.plan is None:
+    return step
+  topology = inputs.site.topology
+  return dataclasses.replace(step, tolerance=tolerances.of_plan(
+      contender.plan(inputs.sizes, topology), topology))
 
 
 def build_floor(inputs: exact_inputs.Inputs, eager: bool = False) -> Step:
@@ -93,14 +101,25 @@ def build_nothing(inputs: exact_inputs.Inputs, eager: bool = False) -> Step:
 
 
 def count_wrong(step: Step, inputs: exact_inputs.Inputs) -> int:
-  """Returns how many elements, of all results on all devices, are wrong."""
+  """Returns how many elements, of all results on all devices, are wrong.
+
+  With a wire those are the ones beyond its bound, and those of which replicas
+  have different bits.
+  """
   wrong = 0
   for tensor, results in enumerate(step.results()):
     expected = inputs.expected(tensor)
+    first = results[0].numpy()
     for result in results:
       actual = result.numpy()
-      wrong += (int(np.count_nonzero(actual != expected))
-                if actual.shape == expected.shape else expected.size)
+      if actual.shape != expected.shape:
+        wrong += expected.size
+      elif step.tolerance is None:
+        wrong += int(np.count_nonzero(actual != expected))
+      else:
+        wrong += int(np.count_nonzero(
+            (actual != first)
+            | ~step.tolerance.holds(actual, expected, inputs.largest_sum)))
   return wrong
 
 

@@ -1,22 +1,18 @@
 """Tunes a load on a site: searches by size, composes, and races "auto"."""
 
 import dataclasses
-import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
 
 from tf_cdops import cost
 from tf_cdops import registry
 from tf_cdops.base import topology as topology_lib
-from tf_cdops.cli.measuring import contenders
 from tf_cdops.cli.measuring import exact_inputs
-from tf_cdops.cli.measuring import limits
 from tf_cdops.cli.measuring import link_results
 from tf_cdops.cli.measuring import links
+from tf_cdops.cli.measuring import races
 from tf_cdops.cli.measuring import search
 from tf_cdops.cli.measuring import sites
-from tf_cdops.cli.measuring import steps
-from tf_cdops.cli.measuring import timing
 from tf_cdops.cli.measuring import tuning
 from tf_cdops.cost import given
 from tf_cdops.cost import links_file
@@ -31,21 +27,9 @@ AUTO = tuning.Setting(spec_lib.parse(spec_lib.AUTO), planner.Packing())
 _SEARCHING = 0.6  # The part of the time that goes into the search.
 _LINKS, _MOST_LINKS_SECONDS = 0.2, 12.0  # The part of that for links.
 _SAMPLE = 32  # Tensors of a class that stand for all of it in the search.
-_LEAST_PAIRS, _MAX_PAIRS = 6, 100  # Fewer can't prove anything.
-_LIMIT_SECONDS = 600.0
 # Tried first on one machine's CPUs, since time may run out: what most often
 # wins there.
 _FIRST = ("ps", "pscpu", "hierarchical_copy")
-
-
-@dataclasses.dataclass(frozen=True)
-class Race:
-  """The composed choice against "auto", on the whole load."""
-
-  verdict: tuning.Verdict
-  auto: timing.Summary
-  composed: timing.Summary
-  wrong: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,30 +44,43 @@ class Outcome:
     interrupted: whether it ended early; then nothing is composed.
     links: those between workers, by which "auto" chose; None if there is one
       worker.
+    wires: what became of those that the user allows.
   """
 
   composed: tuning.Setting
   found: Mapping[tuning.SizeClass, Mapping[planner.Choice, float]]
   untried: int
-  race: Race | None
+  race: races.Race | None
   interrupted: bool = False
   links: given.MeasuredLinks | None = None
+  wires: tuple[races.WireTrial, ...] = ()
 
   @property
-  def advice(self) -> tuning.Setting:
+  def without_wire(self) -> tuning.Setting:
     """The composed choice if it surely is quicker, else "auto"."""
     if self.race and self.race.verdict.better and not self.race.wrong:
       return self.composed
     return AUTO
 
+  @property
+  def advice(self) -> tuning.Setting:
+    """The same, or "auto" with the best wire if that surely is quicker."""
+    paying = [trial for trial in self.wires if trial.pays]
+    if not paying:
+      return self.without_wire
+    best = min(paying, key=lambda one: one.race.verdict.ratio
+               if one.race else 1.0)
+    return dataclasses.replace(AUTO, wire=best.wire)
+
 
 def tune(site: sites.Site, sizes: Sequence[planner.TensorSize],
          seconds: float,
-         on_candidate: Callable[[planner.Choice], object] = lambda _: None
-         ) -> Outcome:
+         on_candidate: Callable[[planner.Choice], object] = lambda _: None,
+         wires: Sequence[registry.Wire] = ()) -> Outcome:
   """Finds the quickest spec for a load.
 
-  Between workers, the links are measured first.
+  Between workers, the links are measured first. "auto" with each wire then
+  runs against the best without.
 
   Args:
     site: the devices.
@@ -91,6 +88,7 @@ def tune(site: sites.Site, sizes: Sequence[planner.TensorSize],
     seconds: how long it may take; what is being built then is finished, and
       a few pairs of steps are run in any case.
     on_candidate: called before each candidate is tried.
+    wires: those that may be recommended.
   """
   end = time.monotonic() + seconds
   try:
@@ -111,14 +109,39 @@ def tune(site: sites.Site, sizes: Sequence[planner.TensorSize],
     except KeyboardInterrupt:
       return Outcome(AUTO, found, untried, None, True, measured)
     untried += len(ways) - len(found[size_class])
-  composed = tuning.compose(found)
-  planned = [
-      executor.checked_plan(tuple(sizes), site.topology, choice.spec,
-                            choice.packing, network).buckets
-      for choice in (AUTO, composed)]
-  race = None if planned[0] == planned[1] else _race(
-      composed, exact_inputs.make(site, sizes), network, end)
-  return Outcome(composed, found, untried, race, links=measured)
+  return _raced(Outcome(tuning.compose(found), found, untried, None,
+                        links=measured),
+                exact_inputs.make(site, sizes), network, end, wires)
+
+
+def _raced(outcome: Outcome, inputs: exact_inputs.Inputs,
+           network: given.Given | None, end: float,
+           wires: Sequence[registry.Wire]) -> Outcome:
+  """Runs what was composed against "auto", and wires against the better."""
+  planned = [races.plan(choice, inputs, network).buckets
+             for choice in (AUTO, outcome.composed)]
+  left = end - time.monotonic()  # For this race, and for each wire's.
+  if planned[0] != planned[1]:
+    outcome = dataclasses.replace(outcome, race=races.race(
+        AUTO, outcome.composed, inputs, network,
+        end - left * len(wires) / (1 + len(wires))))
+  return dataclasses.replace(
+      outcome, wires=_try_wires(outcome, wires, inputs, network, end))
+
+
+def _try_wires(outcome: Outcome, wires: Sequence[registry.Wire],
+               inputs: exact_inputs.Inputs, network: given.Given | None,
+               end: float) -> tuple[races.WireTrial, ...]:
+  """Runs each wire that "auto" would use against the best without."""
+  trials = []
+  for i, wire in enumerate(wires):
+    choice, now = dataclasses.replace(AUTO, wire=wire), time.monotonic()
+    is_used = any(bucket.wired
+                  for bucket in races.plan(choice, inputs, network).buckets)
+    trials.append(races.WireTrial(wire, races.race(
+        outcome.without_wire, choice, inputs, network,
+        now + (end - now) / (len(wires) - i)) if is_used else None))
+  return tuple(trials)
 
 
 def algorithms(topology: topology_lib.Topology,
@@ -169,30 +192,3 @@ def _search(site: sites.Site, sizes: Sequence[planner.TensorSize],
   times = search.search(inputs, ways, seconds, on_candidate)
   scale = len(size_class.tensors) / len(sample)
   return {candidate: one * scale for candidate, one in times.items()}
-
-
-def _race(composed: tuning.Setting, inputs: exact_inputs.Inputs,
-          network: given.Given | None, end: float) -> Race:
-  """Runs the choice and "auto" in pairs until the time is up."""
-  with limits.limit(_LIMIT_SECONDS, "building the final comparison"):
-    auto, other = (
-        steps.build(contenders.of_spec(choice.spec, choice.packing,
-                                       link=network), inputs)
-        for choice in (AUTO, composed))
-  seconds: dict[str, list[float]] = {"auto": [], "composed": []}
-  timed = timing.rounds({"auto": auto.run, "composed": other.run})
-  next(timed)  # To warm up.
-  for pair in itertools.count(1):
-    with limits.limit(_LIMIT_SECONDS, "a pair of steps"):
-      for name, one in next(timed).items():
-        seconds[name].append(one)
-    if pair == _MAX_PAIRS or (pair >= _LEAST_PAIRS
-                              and time.monotonic() > end):
-      break
-  verdict = tuning.judge(seconds["auto"], seconds["composed"])
-  wrong = 0
-  if verdict.better:  # What is recommended must be right as well.
-    with limits.limit(_LIMIT_SECONDS, "checking the sums"):
-      wrong = steps.count_wrong(other, inputs)
-  return Race(verdict, timing.Summary.from_samples(seconds["auto"]),
-              timing.Summary.from_samples(seconds["composed"]), wrong)

@@ -10,6 +10,7 @@ import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 
+from tf_cdops import registry
 from tf_cdops.planning import planner
 from tf_cdops.planning import spec as spec_lib
 
@@ -41,19 +42,20 @@ class SizeClass:
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-  """A spec and its packing, which a user can apply."""
+  """A spec, its packing and its wire, which a user can apply."""
 
   spec: spec_lib.AllReduceSpec
   packing: planner.Packing
+  wire: registry.Wire | None = None
 
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-  """Whether a choice beats "auto", from pairs of steps side by side.
+  """Whether a choice beats another, from pairs of steps side by side.
 
   Attributes:
     better: whether it surely does, by more than the margin.
-    ratio: the median of its time over auto's; below 1 is quicker.
+    ratio: the median of its time over the other's; below 1 is quicker.
     low: where the true median surely begins; None after too few pairs.
     high: where it surely ends, likewise.
     pairs: how many were compared.
@@ -142,9 +144,9 @@ def compose(found: Mapping[SizeClass, Mapping[planner.Choice, float]]
   return Setting(planner.parse_all_reduce_spec(lines), packing)
 
 
-def judge(auto: Sequence[float], chosen: Sequence[float]) -> Verdict:
+def judge(other: Sequence[float], chosen: Sequence[float]) -> Verdict:
   """Compares steps that ran in pairs, one of each right after the other."""
-  ratios = [c / a for a, c in zip(auto, chosen, strict=True)]
+  ratios = [c / o for o, c in zip(other, chosen, strict=True)]
   ratio, between = statistics.median(ratios), median_interval(ratios)
   if between is None:
     return Verdict(False, ratio, None, None, len(ratios))

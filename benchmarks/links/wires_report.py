@@ -1,0 +1,82 @@
+"""Writes WIRES_LINKS.md from what was measured, and from nothing else."""
+
+import statistics
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from benchmarks.links import cells
+
+from tf_cdops.cli.measuring import tuning
+from tf_cdops.explaining import text_table
+
+WIRES = ("bfloat16", "float16", "int8")
+# Of the time of "auto" without a wire, at 200 Mbit/s.
+TARGETS = {"bfloat16": 0.62, "float16": 0.62, "int8": 0.42}
+
+_HOW = """\
+Hosts, cables, rounds and loads are those of [LINKS.md](LINKS.md), with one
+device a host. Each wire is the spec `auto` with `wire=`, held against `auto`
+without one in the same rounds: ratios are medians of rounds, and a target is
+missed if their 95% interval lies wholly above it. Every element of every result
+is within the wire's bound, and replicas have the same bits, or "beyond" counts
+it. int8 keeps its error feedback, as the classes do. There is no target at
+1 Gbit/s, where cores that all hosts share are the limit, and not the cables."""
+
+
+def text(content: dict[str, Any]) -> str:
+  """Returns the report."""
+  order = cells.all_cells()
+  measured = sorted(map(cells.Measured.from_dict, content["cells"]),
+                    key=lambda one: order.index(one.cell))
+  days = sorted({one.date[:10] for one in measured})
+  return "\n\n".join([
+      "# Wires between hosts",
+      f"{', '.join(days)}, `{content['command']}`; {len(measured)} cells.",
+      text_table.markdown(("", ""), content["machine"].items()),
+      _targets(measured), _times(measured), f"## How\n\n{_HOW}"]) + "\n"
+
+
+def ratios(measured: cells.Measured, wire: str) -> list[float] | None:
+  """Returns a wire's times by those without one, round by round."""
+  found = [one for one in measured.contenders
+           if one.contender == f"{cells.AUTO}, {wire}"]
+  if not found:
+    return None
+  return [a / b for a, b in zip(found[0].seconds, measured.auto.seconds,
+                                strict=True)]
+
+
+def _targets(measured: Iterable[cells.Measured]) -> str:
+  slow = [one for one in measured if one.cell.rate == cells.SLOW]
+  rows = []
+  for wire, limit in TARGETS.items():
+    found = {one.cell: some for one in slow if (some := ratios(one, wire))}
+    if not found:
+      continue
+    met = sum(_least(some) <= limit for some in found.values())
+    worst = max(found, key=lambda cell: statistics.median(found[cell]))
+    rows.append((wire, f"≤ {limit:g}", f"{met} of {len(found)}",
+                 f"{statistics.median(found[worst]):.2f}", worst))
+  return "## Targets, at 200 Mbit/s\n\n" + text_table.markdown(
+      ("wire", ">of auto's time", ">met", ">worst", "where"), rows)
+
+
+def _least(some: Sequence[float]) -> float:
+  return (tuning.median_interval(some) or (min(some), max(some)))[0]
+
+
+def _times(measured: Iterable[cells.Measured]) -> str:
+  rows = []
+  for one in measured:
+    row = [str(one.cell.hosts), one.cell.rate, one.cell.load,
+           f"{statistics.median(one.auto.seconds) * 1e3:.0f}"]
+    beyond = 0
+    for wire in WIRES:
+      some = ratios(one, wire)
+      row.append("" if some is None else f"{statistics.median(some):.2f} "
+                 f"({min(some):.2f} to {max(some):.2f})")
+    beyond = sum(each.wrong for each in one.contenders)
+    rows.append((*row, str(beyond)))
+  return "## Times, of auto without a wire\n\n" + text_table.markdown(
+      (">hosts", "rate", "load", ">auto, ms",
+       *(f">{wire}" for wire in WIRES), ">beyond"), rows)
