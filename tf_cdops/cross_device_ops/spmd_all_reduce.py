@@ -75,7 +75,7 @@ class SpmdAllReduce(base.CheckedCrossDeviceOps):
     cap = (options.bytes_per_pack if options else 0) or self._bytes_per_pack
     return spmd_rules.sharded(executor.checked_plan(
         sizes, self.topology, self.spec, spmd_rules.packing(sizes, cap), None,
-        self._wire), sizes)
+        self._wire), sizes, self._num_workers)
 
   def _all_reduce(self, reduce_op: Any, value: Any, replica_id: int,
                   options: Any) -> Any:

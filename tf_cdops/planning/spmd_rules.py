@@ -102,18 +102,24 @@ def packing(sizes: Sequence[planner.TensorSize],
   return dataclasses.replace(packs.Packing(num_packs=1), cap=cap)
 
 
-def sharded(plan: planner.Plan,
-            sizes: Sequence[planner.TensorSize]) -> planner.Plan:
-  """Returns the plan with its large buckets in shards, if they weren't in any.
+def sharded(plan: planner.Plan, sizes: Sequence[planner.TensorSize],
+            num_workers: int) -> planner.Plan:
+  """Returns the plan with large buckets in shards, unless the spec says so.
 
-  A batch of one large tensor, or of little else, has too few packs for all
-  lanes: one would sum while the cable is idle.
+  A batch of one large tensor, and perhaps some small ones, has too few packs
+  for all lanes: a cable would be idle while that one is summed.
 
   Args:
     plan: of a resolved spec.
     sizes: the batch.
+    num_workers: how many programs.
   """
   part = max(_LEAST_PACK, -(-planner.total_bytes(sizes) // _SHARDS))
-  return dataclasses.replace(plan, buckets=tuple(
-      dataclasses.replace(bucket, shards=bucket.shards * max(
-          1, (bucket.num_bytes or 0) // part)) for bucket in plan.buckets))
+  buckets = []
+  for bucket in plan.buckets:
+    ways = num_workers if bucket.algorithm.endswith(f"/{EXCHANGE}") else 1
+    if bucket.shards == ways and bucket.num_bytes:
+      times = max(1, bucket.num_bytes // part)
+      bucket = dataclasses.replace(bucket, shards=times * ways)
+    buckets.append(bucket)
+  return dataclasses.replace(plan, buckets=tuple(buckets))
