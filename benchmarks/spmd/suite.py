@@ -63,7 +63,7 @@ def _parse() -> argparse.Namespace:
                       help="where to write (default: benchmarks/)")
   parser.add_argument("--cells", default="", metavar="REGEX",
                       help="only cells with this in their name, such as "
-                           "4/200mbit/resnet, 2/loopback/small or 4/1gbit/train")
+                           "4/200mbit/resnet or 2/loopback/small")
   parser.add_argument("--fresh", action="store_true",
                       help=f"measure again what {_RESULTS} has")
   parser.add_argument("--report_only", action="store_true",

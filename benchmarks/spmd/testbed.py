@@ -8,6 +8,7 @@ import datetime
 import functools
 import itertools
 from collections.abc import Callable
+from typing import Any
 
 from benchmarks import cells as all_cells
 from benchmarks import groups as groups_lib
@@ -83,7 +84,7 @@ class Testbed(contextlib.ExitStack):
       self._cables.set_rate(rates.parse(rate, "rate"))
 
 
-def _build(group: groups_lib.Group, cell: cells.Cell) -> list[dict]:
+def _build(group: groups_lib.Group, cell: cells.Cell) -> list[dict[str, Any]]:
   if cell.batch is None:
     return group.build(cell.load)
   return group.joined(group.ask("build_training", batch=cell.batch))
