@@ -12,6 +12,8 @@ OURS, TENSORFLOW, FLOOR = "ours", "tensorflow", "floor"
 NOTHING = "nothing"  # What a step takes that reduces nothing.
 EXTRA = "extra"  # Shown beside, held against no target.
 MULTI_WORKER, GLOO = "MultiWorkerMirroredStrategy", "Gloo"
+# Contenders of the family OURS where each worker runs a program of its own.
+SPMD, SPMD_HALF = "SpmdStrategy", "SpmdStrategy, bfloat16"
 
 GRAPH, EAGER, WORKERS = "graph", "eager", "workers"
 NO_LIMIT = "40gbit"  # More than this machine sends to itself.

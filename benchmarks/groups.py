@@ -61,7 +61,10 @@ class Group:
     """Builds what all-reduces a load; returns what there is to run."""
     # Gloo's processes know no loads.
     shapes = [size.shape for size in workloads.named(load).sizes]
-    answers = self.ask("build", load=load, shapes=shapes, **more)
+    return self.joined(self.ask("build", load=load, shapes=shapes, **more))
+
+  def joined(self, answers: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Returns what all processes have built, of their answers."""
     # Each process counts what is wrong with its own results.
     return [{"family": self.family} | same[0]
             | {"wrong": sum(one["wrong"] for one in same)}
@@ -81,9 +84,9 @@ def ours(stack: contextlib.ExitStack, **join: Any) -> Group:
   return Group(cells.OURS, [client], [join])
 
 
-def multi_worker(stack: contextlib.ExitStack,
-                 places: Sequence[Place]) -> Group:
-  """Starts MultiWorkerMirroredStrategy's workers."""
+def multi_worker(stack: contextlib.ExitStack, places: Sequence[Place],
+                 spmd: bool = False) -> Group:
+  """Starts MultiWorkerMirroredStrategy's workers, or SpmdStrategy's."""
   addresses = [f"{place.host}:{port}" for place, port in zip(
       places, _free_ports(len(places)), strict=True)]
   peers = [_start(stack, place, "benchmarks.multi_worker_peer", env={
@@ -91,8 +94,9 @@ def multi_worker(stack: contextlib.ExitStack,
           "cluster": {"worker": addresses},
           "task": {"type": "worker", "index": rank}})})
            for rank, place in enumerate(places)]
-  return Group(cells.MULTI_WORKER, peers, [
-      {"workers": len(places), "rank": rank} for rank in range(len(places))])
+  return Group(cells.OURS if spmd else cells.MULTI_WORKER, peers, [
+      {"workers": len(places), "rank": rank, "spmd": spmd}
+      for rank in range(len(places))])
 
 
 def gloo(stack: contextlib.ExitStack, places: Sequence[Place],

@@ -19,6 +19,9 @@ from tf_cdops.planning import spmd_rules
 PlacedTensor = tensorflow_fabric.PlacedTensor
 # Messages travel as these: collective ops don't carry bytes.
 _WORD = tf.int32
+# A row of so many numbers, or messages of them, TensorFlow cuts off a vector or
+# a matrix without a copy: in one byte each they fill what it aligns to.
+_ALIGNED = 64
 
 
 def all_reduce(plan: planner.Plan, batch: Sequence[Sequence[tf.Tensor]],
@@ -84,36 +87,44 @@ def _exchanged(peers: peers_lib.Peers, times: int, codec: Any,
     return _ringed(peers.all_reduce, 1, fabric, value)
   if value.length == 0:
     return value
-  sums = []
-  for part in fabric.split(value, times):
-    if part.length:
-      sums.append(PlacedTensor(
-          _exchange_part(peers, codec, fabric, part), part.place, part.length))
-  return sums[0] if len(sums) == 1 else fabric.concat(sums, value.place)
-
-
-def _exchange_part(peers: peers_lib.Peers, codec: Any,
-                   fabric: tensorflow_fabric.TensorFlowFabric,
-                   value: PlacedTensor) -> tf.Tensor:
   place, count = value.place, peers.num_workers
-  assert value.length is not None
   vector = fabric.emitter.flat(value.tensor, place)
-  each = -(-value.length // count)
-  each += each % 2  # Two 16-bit numbers are one word, and need no copy.
+  # Rows have one length, or else programs' messages would not be alike.
+  each = _ALIGNED * -(-value.length // (times * count * _ALIGNED))
+  sums = []
   with tf.device(place):
-    rows = tf.pad(vector, [[0, count * each - value.length]])
-    rows = [PlacedTensor(row, place, each)
-            for row in tf.unstack(tf.reshape(rows, [count, each]))]
-    messages = [_message(fabric, codec, row) for row in rows]
-    words = peers.all_to_all(tf.stack([_to_words(m) for m in messages]), place)
-    total = PlacedTensor(
-        tf.math.add_n([_read(fabric, codec, word, messages[0], rows[0])
-                       for word in tf.unstack(words, count)]), place, each)
-    message = _message(fabric, codec, total)
-    words = peers.all_gather(_to_words(message), place)
-    sums = [_read(fabric, codec, word, message, total)
-            for word in tf.unstack(words, count)]
-    return tf.concat(sums, 0)[:value.length]
+    for start in range(0, value.length, count * each):
+      rows = [PlacedTensor(row, place, each)
+              for row in _rows(vector[start:], count, each)]
+      sums += _exchange_rows(peers, codec, fabric, rows)
+    whole = tf.concat(sums, 0)[:value.length]
+  return PlacedTensor(whole, place, value.length)
+
+
+def _rows(vector: tf.Tensor, count: int, each: int) -> list[tf.Tensor]:
+  """Cuts rows off a vector, the last with zeros; only those are copied."""
+  rows = []
+  for start in range(0, count * each, each):
+    row = vector[start:start + each]
+    missing = each - row.shape[0]
+    rows.append(tf.pad(row, [[0, missing]]) if missing else row)
+  return rows
+
+
+def _exchange_rows(peers: peers_lib.Peers, codec: Any,
+                   fabric: tensorflow_fabric.TensorFlowFabric,
+                   rows: Sequence[PlacedTensor]) -> list[tf.Tensor]:
+  """Returns the sums of all programs' rows, of which each program makes one."""
+  place, count = rows[0].place, len(rows)
+  messages = [_message(fabric, codec, row) for row in rows]
+  words = peers.all_to_all(tf.stack([_to_words(m) for m in messages]), place)
+  total = dataclasses.replace(rows[0], tensor=tf.math.add_n(
+      [_read(fabric, codec, word, messages[0], rows[0])
+       for word in tf.unstack(words, count)]))
+  message = _message(fabric, codec, total)
+  words = peers.all_gather(_to_words(message), place)
+  return [_read(fabric, codec, word, message, total)
+          for word in tf.unstack(words, count)]
 
 
 def _message(fabric: tensorflow_fabric.TensorFlowFabric, codec: Any,

@@ -21,6 +21,7 @@ _ARGUMENT = "all_reduce_spec"
 # "auto": packs enough that the first is on its way while others are computed,
 # and that two lanes are always busy; none so small that messages count.
 _PACKS, _LEAST_PACK = 8, 1 << 20
+_SHARDS = 4  # Of a batch that is one tensor.
 
 
 def resolve(spec: spec_lib.AllReduceSpec, num_workers: int, *, nccl: bool,
@@ -99,3 +100,26 @@ def packing(sizes: Sequence[planner.TensorSize],
   total = planner.total_bytes(sizes)
   cap = bytes_per_pack or max(_LEAST_PACK, -(-total // _PACKS))
   return dataclasses.replace(packs.Packing(num_packs=1), cap=cap)
+
+
+def sharded(plan: planner.Plan, sizes: Sequence[planner.TensorSize],
+            num_workers: int) -> planner.Plan:
+  """Returns the plan with large buckets in shards, unless the spec says so.
+
+  A batch of one large tensor, and perhaps some small ones, has too few packs
+  for all lanes: a cable would be idle while that one is summed.
+
+  Args:
+    plan: of a resolved spec.
+    sizes: the batch.
+    num_workers: how many programs.
+  """
+  part = max(_LEAST_PACK, -(-planner.total_bytes(sizes) // _SHARDS))
+  buckets = []
+  for bucket in plan.buckets:
+    ways = num_workers if bucket.algorithm.endswith(f"/{EXCHANGE}") else 1
+    if bucket.shards == ways and bucket.num_bytes:
+      times = max(1, bucket.num_bytes // part)
+      bucket = dataclasses.replace(bucket, shards=times * ways)
+    buckets.append(bucket)
+  return dataclasses.replace(plan, buckets=tuple(buckets))
