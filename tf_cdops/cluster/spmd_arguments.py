@@ -15,12 +15,13 @@ DEVICES_VARIABLE = "TF_CDOPS_DEVICES"
 
 
 def check_options(options: Any) -> Any:
-  kind = tf.distribute.experimental.CommunicationOptions
-  if options is not None and not isinstance(options, kind):
+  default = tf.distribute.experimental.CommunicationOptions()
+  # Its objects are of a class that has no public name.
+  if options is not None and not isinstance(options, type(default)):
     raise errors.InputError(
         f"`communication_options` ({options!r}) must be a "
         "tf.distribute.experimental.CommunicationOptions.")
-  return options or kind()
+  return options or default
 
 
 def check_timeout(timeout: Any) -> None:
