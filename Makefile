@@ -55,6 +55,7 @@ bench: $(VENV)/.dev  # The better part of an hour; leave the machine alone.
 
 bench-links: $(VENV)/.dev iproute2  # Hours; it goes on where it was stopped.
 	$(VENV)/bin/python -m benchmarks.links.suite
+	$(VENV)/bin/python -m benchmarks.links.wires
 
 campaign: $(VENV)/.dev  # An hour or two: thousands of steps of every spec.
 	for mode in function eager session keras workers; do \

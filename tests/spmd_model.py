@@ -55,7 +55,8 @@ def train_otherwise(strategy, folder: pathlib.Path):
   made.fit(x, y, batch_size=24, verbose=0, shuffle=False,
            sample_weight=np.linspace(0, 2, len(x)))
   results["weighted"] = [w.tolist() for w in made.get_weights()]
-  made.fit(tf.data.Dataset.from_tensor_slices((x, y)).batch(24), verbose=0)
+  made.fit(tf.data.Dataset.from_tensor_slices((x, y)).batch(24), verbose=0,
+           shuffle=False)
   results["dataset"] = [w.tolist() for w in made.get_weights()]
   results["on batch"] = float(made.train_on_batch(x[:24], y[:24])[0])
   shuffled = model(strategy)

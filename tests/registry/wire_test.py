@@ -1,7 +1,10 @@
 """Tests of wires without TensorFlow: proofs, bytes, costs, plans."""
 
+import pathlib
+
 from absl.testing import absltest
 from absl.testing import parameterized
+from tests import python_process
 
 import tf_cdops
 from tf_cdops import cost
@@ -15,6 +18,18 @@ _SPECS = ("ps", "pscpu", "xring", "rechd", "hierarchical_copy", "ps/ps",
           "ps/xring", "xring/ps", "xring/rechd", "rechd/rechd",
           "hierarchical_copy/ps")
 _GRIDS = ((2, 1), (3, 1), (8, 1), (4, 2), (3, 3), (2, 4))
+
+
+_PACKAGE = '''
+import tensorflow as tf
+import tf_cdops
+
+tf_cdops.register_wire_codec(
+    "ternary", description="-1, 0 or 1.",
+    encode=lambda vector: tf.cast(tf.sign(vector), tf.int8),
+    decode=lambda message, like: tf.cast(message, like.dtype),
+    num_bytes=lambda elements, itemsize: elements, unit=1.0)
+'''
 
 
 def grid(workers, devices):
@@ -217,6 +232,24 @@ class RegistryTest(absltest.TestCase):
                                 "registered already; pass override=True"):
       tf_cdops.register_wire_codec("doubled", **how)
     tf_cdops.register_wire_codec("doubled", override=True, **how)
+
+  def test_of_another_package(self):
+    folder = pathlib.Path(self.create_tempdir().full_path)
+    (folder / "ternary.py").write_text(_PACKAGE)
+    info = folder / "ternary-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: ternary\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(
+        "[tf_cdops.wire_codecs]\nternary = ternary\n")
+    outcome = python_process.run(
+        "-m", "tf_cdops", "explain", "--workers=2", "--devices=1",
+        "--device_type=CPU", "--sizes=4m", "--all_reduce_spec=ps",
+        "--wire=ternary", first_on_path=(str(folder),))
+    self.assertEqual((outcome.returncode, outcome.stderr), (0, ""))
+    self.assertIn("ps: messages are ternary; 2 roundings at most",
+                  " ".join(outcome.stdout.split()))
+    self.assertRegex(outcome.stdout, r"\b2 MiB\b")  # A quarter, there and back.
 
   def test_wrong_ones(self):
     for wire, scope, error in (

@@ -164,6 +164,14 @@ def tensorflow_has_started() -> bool:
   return current is not None and current._initialized
 
 
+def is_in_cluster() -> bool:
+  """Whether this process has become a task of a cluster, or its client."""
+  current = _context.context_safe()
+  return current is not None and (
+      current._collective_ops_server_def or current.get_server_def()
+  ) is not None
+
+
 def value_at_call(make: Callable[[], int], key: str) -> tf.Tensor:
   """Returns an int32 that is made anew for each call of the function around.
 

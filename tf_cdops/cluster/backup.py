@@ -1,5 +1,6 @@
 """BackupAndRestore: programs that are started again go on from one epoch."""
 
+import contextlib
 import os
 import pathlib
 import re
@@ -43,11 +44,8 @@ class BackupAndRestore(tf.keras.callbacks.Callback):
 
   def on_train_begin(self, logs: Any = None) -> None:
     """Loads what all programs have, if there is such a thing."""
-    strategy = self.model.distribute_strategy
     mine = sorted(self._files())
-    everyones = [mine]
-    if isinstance(strategy, spmd.SpmdStrategy):
-      everyones = strategy.tell_others(mine)
+    everyones = self._told_by_all(mine)
     common = set(mine).intersection(*everyones)
     if not common:
       if any(everyones):
@@ -74,8 +72,19 @@ class BackupAndRestore(tf.keras.callbacks.Callback):
       files[old].unlink()
 
   def on_train_end(self, logs: Any = None) -> None:
-    if self._delete:
-      shutil.rmtree(self._folder, ignore_errors=True)
+    """Removes the files, once no program needs those of others any more."""
+    if not self._delete:
+      return
+    # Else one that died in its last save would begin anew, and all with it.
+    self._told_by_all("done")
+    shutil.rmtree(self._folder, ignore_errors=True)
+    with contextlib.suppress(OSError):  # It has other things, or has gone.
+      self._parent.rmdir()
+
+  def _told_by_all(self, mine: Any) -> list[Any]:
+    strategy = self.model.distribute_strategy
+    return (strategy.tell_others(mine)
+            if isinstance(strategy, spmd.SpmdStrategy) else [mine])
 
   @property
   def _folder(self) -> pathlib.Path:

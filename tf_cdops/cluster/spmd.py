@@ -1,8 +1,6 @@
 """SpmdStrategy: each worker runs the program, and gradients meet between."""
 
 import json
-import math
-import os
 import secrets
 from collections.abc import Sequence
 from typing import Any
@@ -18,12 +16,11 @@ from tf_cdops.cluster import joining
 from tf_cdops.cluster import ports
 from tf_cdops.cluster import side_channel
 from tf_cdops.cluster import silent_peers
+from tf_cdops.cluster import spmd_arguments
 from tf_cdops.cluster import step_timeout
 from tf_cdops.execution import sparse as sparse_lib
 from tf_cdops.planning import planner
 
-# `tf_cdops launch --devices` says so how many logical CPUs a program has.
-DEVICES_VARIABLE = "TF_CDOPS_DEVICES"
 _ASK_SECONDS = 5.0
 _SEEDS = 1 << 31
 
@@ -89,7 +86,7 @@ class SpmdStrategy(tf.distribute.MultiWorkerMirroredStrategy):
     """
     spec = planner.parse_all_reduce_spec(all_reduce_spec)
     checked_wire = spec.wire_for(wire, "across")
-    options = _check_options(communication_options)
+    options = spmd_arguments.check_options(communication_options)
     if spec.plans:
       raise errors.SpecError(
           f"`all_reduce_spec` ({all_reduce_spec!r}) must have no plans: those "
@@ -97,16 +94,16 @@ class SpmdStrategy(tf.distribute.MultiWorkerMirroredStrategy):
     if bytes_per_pack is not None:
       errors.check_whole_number("bytes_per_pack", bytes_per_pack, 1)
     sparse_lib.check_mode(sparse)
-    _check_timeout(timeout)
-    resolver = (cluster_resolver or
-                tf.distribute.cluster_resolver.TFConfigClusterResolver())
-    cluster = _cluster(resolver)
+    spmd_arguments.check_timeout(timeout)
+    resolver = spmd_arguments.resolver_of(cluster_resolver)
+    cluster = spmd_arguments.cluster_of(resolver)
+    spmd_arguments.check_nothing_has_begun(cluster)
     self._channel: side_channel.SideChannel | None = None
     self._places: list[tuple[str, int]] = []
     self._tasks = cluster.workers if cluster else ()
     self._timeout = (step_timeout.StepTimeout(timeout, self._who_is_missing)
                      if timeout else None)
-    _split_cpu()
+    spmd_arguments.split_cpu()
 
     def make_ops(devices: Sequence[str], num_workers: int) -> Any:
       return cross_device_ops_lib.SpmdAllReduce(
@@ -198,58 +195,3 @@ def _is_scalar(value: Any) -> bool:
   if isinstance(value, tf.IndexedSlices):
     return False
   return tf.convert_to_tensor(value).shape.rank == 0
-
-
-def _check_options(options: Any) -> Any:
-  default = tf.distribute.experimental.CommunicationOptions()
-  # Its objects are of a class that has no public name.
-  if options is not None and not isinstance(options, type(default)):
-    raise errors.InputError(
-        f"`communication_options` ({options!r}) must be a "
-        "tf.distribute.experimental.CommunicationOptions.")
-  return options or default
-
-
-def _check_timeout(timeout: Any) -> None:
-  if timeout is not None and (
-      isinstance(timeout, bool) or not isinstance(timeout, (int, float))
-      or not 0 < timeout < math.inf):
-    raise errors.InputError(
-        f"`timeout` ({timeout!r}) must be a number of seconds above 0, or "
-        "None for no limit.")
-
-
-def _cluster(resolver: Any) -> addresses.Cluster | None:
-  """Returns the workers; None where there is no cluster."""
-  if not isinstance(resolver,
-                    tf.distribute.cluster_resolver.ClusterResolver):
-    raise errors.InputError(
-        f"`cluster_resolver` ({resolver!r}) must be a "
-        "tf.distribute.cluster_resolver.ClusterResolver, or None for "
-        "TF_CONFIG.")
-  if not resolver.cluster_spec().as_dict():
-    return None
-  cluster = addresses.resolve(resolver)
-  if cluster.own is None or cluster.own not in cluster.workers:
-    raise errors.InputError(
-        f"`cluster_resolver` says that this program is task "
-        f"{resolver.task_id} of the job {resolver.task_type!r}, which must be "
-        "one of the cluster's workers: "
-        f"{', '.join(map(str, cluster.workers))}. For a client of servers, use "
-        "`multi_worker_strategy`.")
-  return cluster
-
-
-def _split_cpu() -> None:
-  """Makes as many logical CPUs as the launcher says, if it does."""
-  text = os.environ.get(DEVICES_VARIABLE)
-  if text is None or tf_compat.tensorflow_has_started():
-    return
-  if not text.isdecimal() or int(text) < 1:
-    raise errors.InputError(
-        f"`{DEVICES_VARIABLE}` ({text!r}) must be a whole number of at least "
-        "1.")
-  cpu = tf.config.list_physical_devices("CPU")[0]
-  if tf.config.get_logical_device_configuration(cpu) is None and int(text) > 1:
-    tf.config.set_logical_device_configuration(
-        cpu, [tf.config.LogicalDeviceConfiguration()] * int(text))

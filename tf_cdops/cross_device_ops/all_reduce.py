@@ -82,8 +82,9 @@ class AllReduceCrossDeviceOps(base.CheckedCrossDeviceOps):
         wire where that is predicted to be quicker. Dtypes that a codec
         doesn't take, and sparse values that are gathered, travel as they are.
         With "int8" this object keeps what rounding lost, by the types and
-        sizes of a batch's tensors, and adds it in the next step; a v1 graph
-        has that among its local variables.
+        sizes of a batch's tensors, and adds it in the next step; so two models
+        of the same sizes want an object each. A v1 graph has that among its
+        local variables.
       wire_scope: "across" for messages between workers, "all" for those
         between devices of one worker, too.
 

@@ -30,8 +30,9 @@ class Feedback:
   Each is on the device that sends the message, so they aren't mirrored. They
   are made once for each batch of tensors that one function reduces, whatever
   function that is, and once for each batch in eager code; a new process or a
-  new connection begins with zeros, which does no harm. A v1 graph has its own,
-  among its local variables.
+  new connection begins with zeros, which does no harm. So a function that is
+  traced again goes on with what it had, and two that reduce batches of the same
+  sizes share theirs. A v1 graph has its own, among its local variables.
   """
 
   def __init__(self) -> None:

@@ -58,6 +58,14 @@ class OtherEndsTest(parameterized.TestCase):
         found.message, "worker 2 ended early, with exit code 0: 600 s later "
         "worker 0 and worker 1 still ran; ending them.")
 
+  def test_stopped_long(self):
+    found = verdict.stopped_long(["worker 1"], 40.0)
+    self.assertEqual(found.code, 1)
+    self.assertTrue(found.restart)
+    self.assertEqual(
+        found.message, "worker 1 has been stopped (SIGSTOP) for 40 s, for "
+        "which the others can't wait; ending all.")
+
   @parameterized.parameters(
       (events.Told(signal.SIGINT), 130, "interrupted",
        [signal.SIGINT, signal.SIGTERM]),

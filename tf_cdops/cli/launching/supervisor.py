@@ -16,6 +16,9 @@ _TICK_SECONDS = 5.0
 # How long to look for others' ends when one has failed: who fails first, and
 # who is seen to, can differ.
 _WINDOW_SECONDS = 1.0
+# TensorFlow ends programs that wait for one that is stopped, but not those that
+# wait for it to begin. All together may be stopped for as long as anyone likes.
+_STOPPED_SECONDS = 40.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,6 +71,7 @@ class _Watch:
     self._ended: list[events_lib.Ended] = []
     self._first_end: float | None = None  # When it was, if there was one.
     self._warned: set[str] = set()  # What was said, or of whom.
+    self._stopped_since: dict[str, float] = {}
 
   def wait(self) -> verdict_lib.Verdict:
     while self._running():
@@ -76,6 +80,8 @@ class _Watch:
         return verdict_lib.told(event)
       if event is None:
         self._tick()
+        if gone := self._stopped_long():
+          return verdict_lib.stopped_long(gone, _STOPPED_SECONDS)
         if self._time_left() <= 0:
           return verdict_lib.left_early(self._ended, self._running(),
                                         self._grace)
@@ -111,6 +117,16 @@ class _Watch:
 
   def _stopped(self) -> list[str]:
     return [each.name for each in self._programs if each.is_stopped]
+
+  def _stopped_long(self) -> list[str]:
+    """Returns who is stopped for too long, while others run."""
+    stopped, now = self._stopped(), time.monotonic()
+    if len(stopped) == len(self._running()):
+      stopped = []
+    self._stopped_since = {name: self._stopped_since.get(name, now)
+                           for name in stopped}
+    return [name for name, since in self._stopped_since.items()
+            if now - since >= _STOPPED_SECONDS]
 
   def _time_left(self) -> float:
     if self._first_end is None:

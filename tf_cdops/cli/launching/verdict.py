@@ -83,6 +83,14 @@ def failed(ended: Sequence[events.Ended], running: Sequence[str],
   return Verdict(_exit_code(cause.code), "; ".join(said) + ".", restart=True)
 
 
+def stopped_long(stopped: Sequence[str], seconds: float) -> Verdict:
+  """Some have been stopped for so long that nobody should wait for them."""
+  have = "has" if len(stopped) == 1 else "have"
+  return Verdict(1, (
+      f"{_listed(stopped)} {have} been stopped (SIGSTOP) for {seconds:g} s, "
+      "for which the others can't wait; ending all."), restart=True)
+
+
 def left_early(ended: Sequence[events.Ended], running: Sequence[str],
                grace: float) -> Verdict:
   """Some ended well, and the others didn't end."""
