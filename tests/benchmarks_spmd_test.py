@@ -8,7 +8,7 @@ from benchmarks.spmd import report
 from benchmarks.spmd import targets
 
 _LARGE = cells.Cell(4, link_cells.SLOW, "big")
-_TRAINING = cells.Cell(4, link_cells.SLOW, "train16")
+_TRAINING = cells.Cell(4, link_cells.SLOW, "train32")
 _RING = f"{all_cells.MULTI_WORKER}, ring"
 
 

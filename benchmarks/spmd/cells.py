@@ -11,7 +11,7 @@ from benchmarks.links import cells as link_cells
 LOOPBACK = "loopback"
 _TRAINING = "train"
 # Batches with which computing takes about as long as communication does.
-_BATCHES = {link_cells.SLOW: 16, link_cells.FAST: 4}
+_BATCHES = {link_cells.SLOW: 32, link_cells.FAST: 8}
 
 
 @dataclasses.dataclass(frozen=True, order=True)
@@ -21,7 +21,7 @@ class Cell:
   Attributes:
     hosts: how many, with a program of each contender on each.
     rate: of their cables, or LOOPBACK for none.
-    load: a name of `workloads`, or "train16" for training with that batch.
+    load: a name of `workloads`, or "train32" for training with that batch.
   """
 
   hosts: int

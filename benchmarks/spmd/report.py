@@ -19,8 +19,8 @@ as in LINKS.md, and share this machine's cores; `least` is 2(W-1)/W n bytes over
 the rate. Every element of every float32 result is compared with the exact sum,
 and with bfloat16 with what one rounding can make of it.
 
-`train16` is a step of training a net of eight convolutions, 19 MB, with its
-backward pass and update, 16 images of 32 x 32 a worker; "no all-reduce" is the
+`train32` is a step of training a net of eight convolutions, 19 MB, with its
+backward pass and update, 32 images of 32 x 32 a worker; "no all-reduce" is the
 same without any. What isn't hidden is the difference."""
 
 

@@ -83,7 +83,9 @@ def _start(out: pathlib.Path) -> dict[str, Any]:
   if (out / _RESULTS).exists():
     there = json.loads((out / _RESULTS).read_text(encoding="utf-8"))
   if there["machine"] == machine.facts():
-    return there | {"failed": []}
+    known = set(cells.every_cell())  # There may have been others.
+    return there | {"failed": [], "cells": [
+        one for one in there["cells"] if cells.Cell(**one["cell"]) in known]}
   return {"command": "python -m benchmarks.spmd.suite",
           "machine": machine.facts(), "failed": [], "cells": []}
 

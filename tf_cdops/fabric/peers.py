@@ -21,6 +21,8 @@ from tf_cdops.fabric import engines
 # has one. Four hosts at 200 Mbit/s, 16 MB and 60 times 4 KB: 1.15 of the least
 # with one lane, 1.08 with two; more are no quicker.
 LANES = 2
+# Rings at once for one tensor; TensorFlow has more than one if a worker's part
+# of it is above 4 MB.
 SUBDIVISIONS = 2
 # TensorFlow numbers groups from 1, and its collective ops from 100, one by one.
 _FIRST_GROUP = 0x7CD00000
