@@ -81,6 +81,15 @@ class SpmdTest(parameterized.TestCase):
         done.stderr, "a step has not ended after 8 s: /job:worker/task:1 at "
         r".* has not entered it \(it has made 4 calls of 5\)")
 
+  def test_a_worker_that_is_stuck_in_its_input_is_named(self):
+    done = self.launch(2, 1, "stuck_in_input", fails=True)
+    self.assertEqual(done.returncode, 3, done.stderr)
+    self.assertRegex(
+        done.stderr, "a step has not ended after 8 s: /job:worker/task:1 at "
+        "[^;]* has entered it, but has not come to its all-reduce")
+    self.assertNotIn("task:0 at", done.stderr.partition(
+        "a step has not ended")[2].partition("Ending")[0])
+
 
 if __name__ == "__main__":
   absltest.main()
