@@ -236,6 +236,13 @@ def refuse(folder: str) -> None:
   Program(folder, bytes_per_pack=1000 + task)
 
 
+def uneven(folder: str) -> None:
+  """Keras reduces its first batch, of which programs have different shares."""
+  program = Program(folder)
+  x, y = spmd_model.data(25)
+  spmd_model.model(program.strategy).fit(x, y, batch_size=25, verbose=0)
+
+
 def resume(folder: str, at: str) -> None:
   """Kills itself, on worker 1, once, after so many epochs."""
   restart = __import__("os").environ.get("TF_CDOPS_RESTART", "0")

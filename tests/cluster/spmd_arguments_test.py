@@ -126,18 +126,19 @@ class OneWorkerTest(absltest.TestCase):
 
   def test_without_a_cluster_all_is_as_without_a_strategy(self):
     strategy = tf_cdops.SpmdStrategy(wire="bfloat16", timeout=60.0)
+    replicas = strategy.num_replicas_in_sync  # As other tests left them.
     with strategy.scope():
       tf.keras.utils.set_random_seed(0)
       model = tf.keras.Sequential([
           tf.keras.layers.Input((2,)), tf.keras.layers.Dense(1)])
       model.compile(tf.keras.optimizers.SGD(0.1), "mse")
     weights, _ = model.get_weights()
-    x = np.array([[1.0, 2.0], [3.0, -1.0]], "float32")
-    y = np.array([[1.001], [2.0]], "float32")  # A wire would round that.
-    model.fit(x, y, batch_size=2, verbose=0, shuffle=False)
-    gradient = x.T @ (x @ weights - y)
+    x = np.array([[1.0, 2.0], [3.0, -1.0]] * replicas, "float32")
+    y = np.array([[1.001], [2.0]] * replicas, "float32")  # Not a round number.
+    model.fit(x, y, batch_size=len(x), verbose=0, shuffle=False)
+    gradient = 2 * x.T @ (x @ weights - y) / len(x)
     np.testing.assert_allclose(model.get_weights()[0],
-                               weights - 0.1 * gradient, rtol=1e-6)
+                               weights - 0.1 * gradient, rtol=1e-5)
     self.assertEqual(strategy.tell_others([3]), [[3]])
 
   def test_clusters_of_one(self):

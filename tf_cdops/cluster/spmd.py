@@ -76,8 +76,10 @@ class SpmdStrategy(tf.distribute.MultiWorkerMirroredStrategy):
       timeout: the seconds that a call of a function with all-reduces may take,
         its tracing not included; with `steps_per_execution`, all steps of one
         call. Then the program ends with exit code 3 and says which worker
-        hasn't made the call. None for no limit. Workers that die or are
-        stopped are noticed without it.
+        hasn't made the call, or hasn't come to its all-reduces. None for no
+        limit. Workers that die or are stopped are noticed without it. Take two
+        minutes or more: after a pause TensorFlow may need one, between steps,
+        to let a dataset's iterator go.
       communication_options: tf.distribute.experimental.CommunicationOptions.
         Its `implementation` chooses NCCL for GPUs; that was never tried.
 

@@ -15,6 +15,7 @@ from tf_cdops.execution import executor
 from tf_cdops.execution import feedback
 from tf_cdops.execution import inputs
 from tf_cdops.execution import kept_functions
+from tf_cdops.execution import same_shapes
 from tf_cdops.execution import sparse as sparse_lib
 from tf_cdops.execution import spmd
 from tf_cdops.fabric import peers as peers_lib
@@ -136,6 +137,9 @@ class SpmdAllReduce(base.CheckedCrossDeviceOps):
                                   options: Any) -> list[Any]:
     tf_compat.mark_as_unsaveable()
     values = [self._on_devices(value) for value, _ in value_destination_pairs]
+    if tf.executing_eagerly() and self._num_workers > 1:
+      same_shapes.check(values, self._peers(options).num_replicas,
+                        self.gather_from_programs)
     return [self._placed(result, value, destinations)
             for result, (value, destinations) in zip(
                 self._reduced(reduce_op, values, options),
