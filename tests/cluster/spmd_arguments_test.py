@@ -172,5 +172,28 @@ class OneWorkerTest(absltest.TestCase):
                      "strategy that there is")
 
 
+class WaitingTest(absltest.TestCase):
+
+  def test_who_does_not_begin_is_named_and_not_waited_for_for_ever(self):
+    done = python_process.run_script("""
+        import time
+        from tf_cdops.cluster import addresses, joining, ports
+
+        joining.JOIN_SECONDS, joining._PATIENCE, joining._AGAIN = 1, 0.1, 0.2
+        port, = ports.find_free(1)
+        cluster = addresses.described(
+            {"worker": ["127.0.0.1:1", f"127.0.0.1:{port}"]}, "worker", 0)
+        with joining.telling_who_is_missing(cluster):
+          time.sleep(200)
+        """)
+    self.assertEqual(done.returncode, -9, done.stderr)
+    first, *_, last = done.stderr.splitlines()
+    self.assertRegex(
+        first, "tf_cdops: SpmdStrategy waits for other programs, for 1 s in "
+        r"all: /job:worker/task:1 at .* can't be reached \(Connection refused"
+        r"\)\.$")
+    self.assertEndsWith(last, "Ending the program.")
+
+
 if __name__ == "__main__":
   absltest.main()
