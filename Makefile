@@ -57,12 +57,13 @@ bench-links: $(VENV)/.dev iproute2  # Hours; it goes on where it was stopped.
 	$(VENV)/bin/python -m benchmarks.links.suite
 	$(VENV)/bin/python -m benchmarks.links.wires
 
-campaign: $(VENV)/.dev  # An hour or two: thousands of steps of every spec.
+campaign: $(VENV)/.dev  # Hours: thousands of steps of every spec, and faults.
 	for mode in function eager session keras workers; do \
 	  $(VENV)/bin/python -m tests.long_run --mode=$$mode \
 	    --steps=$(CAMPAIGN_STEPS) --pair_steps=$(CAMPAIGN_PAIR_STEPS) \
 	    || exit 1; \
 	done
+	$(VENV)/bin/python -m tests.fault_campaign
 
 test-oldest: $(OLDEST)/.dev
 	$(OLDEST)/bin/python $(PYTEST)

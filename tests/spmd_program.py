@@ -236,6 +236,13 @@ def refuse(folder: str) -> None:
   Program(folder, bytes_per_pack=1000 + task)
 
 
+def uneven(folder: str) -> None:
+  """Keras reduces its first batch, of which programs have different shares."""
+  program = Program(folder)
+  x, y = spmd_model.data(25)
+  spmd_model.model(program.strategy).fit(x, y, batch_size=25, verbose=0)
+
+
 def resume(folder: str, at: str) -> None:
   """Kills itself, on worker 1, once, after so many epochs."""
   restart = __import__("os").environ.get("TF_CDOPS_RESTART", "0")
@@ -260,6 +267,27 @@ def stuck(folder: str) -> None:
       time.sleep(600)
     step()
     time.sleep(1.0 + 9.0 * (number == 1))  # A pause isn't a step.
+
+
+def stuck_in_input(folder: str) -> None:
+  """The last worker's data end to come inside a step, as Keras makes them."""
+  program = Program(folder, timeout=8.0)
+  last = int(program.rank == program.replicas - 1)
+  x, y = spmd_model.data(8)
+
+  def batches():
+    for number in range(100):
+      if number == 6 and last:
+        time.sleep(600)
+      yield x, y
+
+  options = tf.data.Options()
+  options.experimental_distribute.auto_shard_policy = (
+      tf.data.experimental.AutoShardPolicy.OFF)
+  made = spmd_model.model(program.strategy, steps_per_execution=2)
+  made.fit(tf.data.Dataset.from_generator(batches, output_signature=(
+      tf.TensorSpec(x.shape), tf.TensorSpec(y.shape, tf.int64))).with_options(
+          options), steps_per_epoch=30, verbose=0, shuffle=False)
 
 
 if __name__ == "__main__":

@@ -126,18 +126,19 @@ class OneWorkerTest(absltest.TestCase):
 
   def test_without_a_cluster_all_is_as_without_a_strategy(self):
     strategy = tf_cdops.SpmdStrategy(wire="bfloat16", timeout=60.0)
+    replicas = strategy.num_replicas_in_sync  # As other tests left them.
     with strategy.scope():
       tf.keras.utils.set_random_seed(0)
       model = tf.keras.Sequential([
           tf.keras.layers.Input((2,)), tf.keras.layers.Dense(1)])
       model.compile(tf.keras.optimizers.SGD(0.1), "mse")
     weights, _ = model.get_weights()
-    x = np.array([[1.0, 2.0], [3.0, -1.0]], "float32")
-    y = np.array([[1.001], [2.0]], "float32")  # A wire would round that.
-    model.fit(x, y, batch_size=2, verbose=0, shuffle=False)
-    gradient = x.T @ (x @ weights - y)
+    x = np.array([[1.0, 2.0], [3.0, -1.0]] * replicas, "float32")
+    y = np.array([[1.001], [2.0]] * replicas, "float32")  # Not a round number.
+    model.fit(x, y, batch_size=len(x), verbose=0, shuffle=False)
+    gradient = 2 * x.T @ (x @ weights - y) / len(x)
     np.testing.assert_allclose(model.get_weights()[0],
-                               weights - 0.1 * gradient, rtol=1e-6)
+                               weights - 0.1 * gradient, rtol=1e-5)
     self.assertEqual(strategy.tell_others([3]), [[3]])
 
   def test_clusters_of_one(self):
@@ -169,6 +170,29 @@ class OneWorkerTest(absltest.TestCase):
     self.assertEqual(fine, "1 [1.5]")
     self.assertRegex(second, "must be made once in a program, .* use the "
                      "strategy that there is")
+
+
+class WaitingTest(absltest.TestCase):
+
+  def test_who_does_not_begin_is_named_and_not_waited_for_for_ever(self):
+    done = python_process.run_script("""
+        import time
+        from tf_cdops.cluster import addresses, joining, ports
+
+        joining.JOIN_SECONDS, joining._PATIENCE, joining._AGAIN = 1, 0.1, 0.2
+        port, = ports.find_free(1)
+        cluster = addresses.described(
+            {"worker": ["127.0.0.1:1", f"127.0.0.1:{port}"]}, "worker", 0)
+        with joining.telling_who_is_missing(cluster):
+          time.sleep(200)
+        """)
+    self.assertEqual(done.returncode, -9, done.stderr)
+    first, *_, last = done.stderr.splitlines()
+    self.assertRegex(
+        first, "tf_cdops: SpmdStrategy waits for other programs, for 1 s in "
+        r"all: /job:worker/task:1 at .* can't be reached \(Connection refused"
+        r"\)\.$")
+    self.assertEndsWith(last, "Ending the program.")
 
 
 if __name__ == "__main__":

@@ -66,6 +66,13 @@ class SpmdTest(parameterized.TestCase):
         done.stderr, "`bytes_per_pack` must be the same in all programs: "
         "/job:worker/task:0 at .* has 1000, and /job:worker/task:1 .* 1001")
 
+  def test_a_first_batch_that_cannot_be_divided_is_told(self):
+    done = self.launch(2, 1, "uneven", fails=True)
+    self.assertRegex(
+        done.stderr, r"`value` must have the same shape in all programs, and "
+        r"has \(13, 5\); \(12, 5\), in their order.* give a batch size, and "
+        r"as many examples, that the number of replicas \(2\) divides")
+
   def test_a_killed_worker_is_named_and_all_go_on_from_one_epoch(self):
     undisturbed = spmd_model.train_and_die(
         tf.distribute.get_strategy(), self.create_tempdir().full_path)
@@ -80,6 +87,15 @@ class SpmdTest(parameterized.TestCase):
     self.assertRegex(
         done.stderr, "a step has not ended after 8 s: /job:worker/task:1 at "
         r".* has not entered it \(it has made 4 calls of 5\)")
+
+  def test_a_worker_that_is_stuck_in_its_input_is_named(self):
+    done = self.launch(2, 1, "stuck_in_input", fails=True)
+    self.assertEqual(done.returncode, 3, done.stderr)
+    self.assertRegex(
+        done.stderr, "a step has not ended after 8 s: /job:worker/task:1 at "
+        "[^;]* has entered it, but has not come to its all-reduce")
+    self.assertNotIn("task:0 at", done.stderr.partition(
+        "a step has not ended")[2].partition("Ending")[0])
 
 
 if __name__ == "__main__":

@@ -67,8 +67,8 @@ class StepTimeoutTest(absltest.TestCase):
 class SideChannelTest(absltest.TestCase):
 
   def test_numbers_of_those_who_answer(self):
-    number = iter([7, 8])
-    channel = side_channel.SideChannel("127.0.0.1", lambda: next(number))
+    numbers = iter([[7, 1], [8, 2]])
+    channel = side_channel.SideChannel("127.0.0.1", lambda: next(numbers))
     self.addCleanup(channel.close)
     silent = socket.create_server(("127.0.0.1", 0))  # Says nothing.
     self.addCleanup(silent.close)
@@ -77,15 +77,15 @@ class SideChannelTest(absltest.TestCase):
     place = "127.0.0.1", channel.port
     self.assertEqual(
         side_channel.ask([place, silent.getsockname(), nobody], 1.0),
-        [7, None, None])
-    self.assertEqual(side_channel.ask([place], _LIMIT), [8])
+        [[7, 1], None, None])
+    self.assertEqual(side_channel.ask([place], _LIMIT), [[8, 2]])
 
   def test_one_who_asks_and_does_not_read_keeps_nobody_waiting(self):
-    channel = side_channel.SideChannel("127.0.0.1", lambda: 1)
+    channel = side_channel.SideChannel("127.0.0.1", lambda: (1, 2))
     self.addCleanup(channel.close)
     place = "127.0.0.1", channel.port
     with socket.create_connection(place):
-      self.assertEqual(side_channel.ask([place], _LIMIT), [1])
+      self.assertEqual(side_channel.ask([place], _LIMIT), [[1, 2]])
 
   def test_another_answer_is_none(self):
     with socket.create_server(("127.0.0.1", 0)) as server:

@@ -7,6 +7,7 @@ from absl.testing import absltest
 from tests import virtual_devices
 import tensorflow as tf
 
+from tf_cdops.cluster import progress
 from tf_cdops.execution import kept_functions
 
 
@@ -16,8 +17,10 @@ class KeptFunctionsTest(absltest.TestCase):
     super().setUp()
     self.traced = 0
     self.calls = []
+    self.progress = progress.Progress()
     self.kept = kept_functions.KeptFunctions(
-        virtual_devices.names(2), lambda: self.calls.append(1) or 0)
+        virtual_devices.names(2), lambda: self.calls.append(1) or 0,
+        self.progress.note)
 
   def emit(self, values):
     self.traced += 1
@@ -32,6 +35,7 @@ class KeptFunctionsTest(absltest.TestCase):
       self.assertEqual((float(first[0]), float(second)), (value + 1,) * 2)
       self.assertIn("CPU:1", second.device)
     self.assertEqual((self.traced, len(self.calls)), (1, 2))
+    self.assertEqual(self.progress.count, 2)
     self.run_on(tf.constant([1.0, 2.0]), tf.constant(1.0))
     slices = tf.IndexedSlices(tf.ones([1]), tf.constant([0]),
                               tf.constant([1]))

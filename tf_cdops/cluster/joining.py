@@ -1,46 +1,43 @@
 """How programs, one a worker, come together: within a limit, and agreeing."""
 
 import contextlib
-import threading
+import dataclasses
+import json
+import os
+import pathlib
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from absl import logging
-
 from tf_cdops.base import errors
 from tf_cdops.cluster import addresses
-from tf_cdops.cluster import probing
+from tf_cdops.cluster import waiting
 
 # Seconds: within which all programs must have begun, after which and how often
 # it is said who hasn't, and for how long a worker may be silent.
 JOIN_SECONDS, _PATIENCE, _AGAIN = 600, 15.0, 30.0
 HEARTBEAT_SECONDS = 20
-_PROBE_SECONDS = 3.0
 
 
 @contextlib.contextmanager
 def telling_who_is_missing(cluster: addresses.Cluster) -> Iterator[None]:
   """Says, from time to time, which programs haven't begun."""
-  done = threading.Event()
-
-  def tell() -> None:
-    pause = _PATIENCE
-    while not done.wait(pause):
-      missing = probing.silent(cluster.others, _PROBE_SECONDS)
-      if missing and not done.is_set():
-        logging.warning(
-            "SpmdStrategy waits for other programs, for %d s in all: %s.",
-            JOIN_SECONDS, "; ".join(
-                f"{task} {why}" for task, why in missing.items()))
-      pause = _AGAIN
-
-  thread = threading.Thread(target=tell, daemon=True,
-                            name="tf_cdops joining")
-  thread.start()
-  try:
+  if not cluster.others:
     yield
-  finally:
-    done.set()
+    return
+  root = str(pathlib.Path(__file__).resolve().parents[2])
+  path = os.pathsep.join([root, *filter(None, sys.path)])
+  with subprocess.Popen(
+      [sys.executable, "-m", waiting.__name__, json.dumps({
+          "tasks": [dataclasses.astuple(task) for task in cluster.others],
+          "parent": os.getpid(), "limit": JOIN_SECONDS, "patience": _PATIENCE,
+          "again": _AGAIN})],
+      stdin=subprocess.PIPE, env=os.environ | {"PYTHONPATH": path}) as helper:
+    try:
+      yield
+    finally:
+      helper.kill()
 
 
 def check_agreement(told: Sequence[Mapping[str, Any]],

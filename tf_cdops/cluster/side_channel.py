@@ -1,4 +1,4 @@
-"""A number that each program tells the others, beside TensorFlow.
+"""Numbers that each program tells the others, beside TensorFlow.
 
 A program that is stuck, in its input say, answers nothing by TensorFlow's own
 means; a thread of its own still does.
@@ -18,16 +18,16 @@ _ANSWER_SECONDS = 2.0
 
 
 class SideChannel:
-  """Answers whoever connects with a number, until it is closed."""
+  """Answers whoever connects with numbers, until it is closed."""
 
-  def __init__(self, host: str, number: Callable[[], int]):
+  def __init__(self, host: str, numbers: Callable[[], Sequence[int]]):
     """Starts to listen, on a port that the system chooses.
 
     Args:
       host: the address by which others know this program.
-      number: what to answer with.
+      numbers: what to answer with.
     """
-    self._number = number
+    self._numbers = numbers
     self._socket = _listening(host)
     self.port: int = self._socket.getsockname()[1]
     threading.Thread(target=self._serve, daemon=True,
@@ -45,26 +45,27 @@ class SideChannel:
       try:
         with connection:
           connection.settimeout(_ANSWER_SECONDS)
-          connection.sendall(json.dumps(self._number()).encode() + b"\n")
+          connection.sendall(json.dumps(self._numbers()).encode() + b"\n")
       except OSError:
         pass  # Whoever asked has gone.
 
 
-def ask(places: Sequence[tuple[str, int]], timeout: float) -> list[int | None]:
-  """Returns each one's number; None of those who don't answer in time."""
+def ask(places: Sequence[tuple[str, int]],
+        timeout: float) -> list[list[int] | None]:
+  """Returns each one's numbers; None of those who don't answer in time."""
   if not places:
     return []
   with futures.ThreadPoolExecutor(len(places)) as pool:
     return list(pool.map(lambda place: _asked(place, timeout), places))
 
 
-def _asked(place: tuple[str, int], timeout: float) -> int | None:
+def _asked(place: tuple[str, int], timeout: float) -> list[int] | None:
   try:
     with socket.create_connection(place, timeout=timeout) as connection:
       answer = json.loads(connection.makefile("rb").readline(_MOST_BYTES))
   except (OSError, ValueError):
     return None
-  return answer if isinstance(answer, int) else None
+  return answer if isinstance(answer, list) else None
 
 
 def _listening(host: str) -> socket.socket:

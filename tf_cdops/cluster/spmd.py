@@ -14,6 +14,7 @@ from tf_cdops.base import version
 from tf_cdops.cluster import addresses
 from tf_cdops.cluster import joining
 from tf_cdops.cluster import ports
+from tf_cdops.cluster import progress
 from tf_cdops.cluster import side_channel
 from tf_cdops.cluster import silent_peers
 from tf_cdops.cluster import spmd_arguments
@@ -75,8 +76,10 @@ class SpmdStrategy(tf.distribute.MultiWorkerMirroredStrategy):
       timeout: the seconds that a call of a function with all-reduces may take,
         its tracing not included; with `steps_per_execution`, all steps of one
         call. Then the program ends with exit code 3 and says which worker
-        hasn't made the call. None for no limit. Workers that die or are
-        stopped are noticed without it.
+        hasn't made the call, or hasn't come to its all-reduces. None for no
+        limit. Workers that die or are stopped are noticed without it. Take two
+        minutes or more: after a pause TensorFlow may need one, between steps,
+        to let a dataset's iterator go.
       communication_options: tf.distribute.experimental.CommunicationOptions.
         Its `implementation` chooses NCCL for GPUs; that was never tried.
 
@@ -103,13 +106,15 @@ class SpmdStrategy(tf.distribute.MultiWorkerMirroredStrategy):
     self._tasks = cluster.workers if cluster else ()
     self._timeout = (step_timeout.StepTimeout(timeout, self._who_is_missing)
                      if timeout else None)
+    self._progress = progress.Progress()
     spmd_arguments.split_cpu()
 
     def make_ops(devices: Sequence[str], num_workers: int) -> Any:
       return cross_device_ops_lib.SpmdAllReduce(
           devices, num_workers, spec=spec, wire=checked_wire,
           bytes_per_pack=bytes_per_pack, sparse=sparse,
-          on_call=self._timeout.enter if self._timeout else None)
+          on_call=self._timeout.enter if self._timeout else None,
+          on_arrival=self._progress.note if self._timeout else None)
 
     if cluster is None:
       tf.distribute.Strategy.__init__(self, tf_compat.SpmdExtended(
@@ -135,7 +140,8 @@ class SpmdStrategy(tf.distribute.MultiWorkerMirroredStrategy):
     if self._timeout is not None:
       timeout = self._timeout
       self._channel = side_channel.SideChannel(
-          side_channel.host_of(self._tasks[rank]), lambda: timeout.count)
+          side_channel.host_of(self._tasks[rank]),
+          lambda: (timeout.count, self._progress.count))
     same = settings | {
         "devices": [name.rpartition("/device:")[2]
                     for name in self.extended.worker_devices],
@@ -163,16 +169,20 @@ class SpmdStrategy(tf.distribute.MultiWorkerMirroredStrategy):
 
   def _who_is_missing(self, number: int) -> str:
     """Says who hasn't made the call of that number."""
-    counts = side_channel.ask(self._places, _ASK_SECONDS)
+    told = side_channel.ask(self._places, _ASK_SECONDS)
+    most = max((one[1] for one in told if one is not None), default=0)
     missing = []
-    for task, count in zip(self._tasks, counts, strict=True):
-      if count is None:
+    for task, one in zip(self._tasks, told, strict=True):
+      if one is None:
         missing.append(f"{task} does not answer")
-      elif count < number:
-        missing.append(f"{task} has not entered it (it has made {count} calls "
+      elif one[0] < number:
+        missing.append(f"{task} has not entered it (it has made {one[0]} calls "
                        f"of {number})")
+      elif one[1] < most:
+        missing.append(f"{task} has entered it, but has not come to its "
+                       "all-reduce, as others have; it may wait for its input")
     return "; ".join(missing) or (
-        "all workers have entered it, so it may only be slow")
+        "all workers have come to its all-reduce, so it may only be slow")
 
   def reduce(self, reduce_op: Any, value: Any, axis: Any = None) -> Any:
     """As `tf.distribute.Strategy.reduce`, and of structures of values, too.

@@ -20,6 +20,7 @@ THREAD_NAME = "tf_cdops step timeout"
 _INSIDE = (os.path.join(os.path.dirname(tf.__file__), ""),
            os.path.join(str(pathlib.Path(__file__).resolve().parents[1]), ""))
 _LONGEST_NAP = 1.0
+_FAREWELL_SECONDS = 3.0  # In which others, late as well, can still ask.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,4 +99,5 @@ class StepTimeout:
     if self._is_stuck(call):
       print(f"tf_cdops: a step has not ended after {self._seconds:g} s: "
             f"{blame}. Ending the program.", file=sys.stderr, flush=True)
+      time.sleep(_FAREWELL_SECONDS)
       os._exit(EXIT_CODE)

@@ -15,6 +15,7 @@ from tf_cdops.execution import executor
 from tf_cdops.execution import feedback
 from tf_cdops.execution import inputs
 from tf_cdops.execution import kept_functions
+from tf_cdops.execution import same_shapes
 from tf_cdops.execution import sparse as sparse_lib
 from tf_cdops.execution import spmd
 from tf_cdops.fabric import peers as peers_lib
@@ -33,7 +34,8 @@ class SpmdAllReduce(base.CheckedCrossDeviceOps):
   def __init__(self, devices: Sequence[str], num_workers: int, *,
                spec: spec_lib.AllReduceSpec, wire: registry.Wire | None = None,
                bytes_per_pack: int | None = None, sparse: str = "gather",
-               on_call: Callable[[], int] | None = None):
+               on_call: Callable[[], int] | None = None,
+               on_arrival: Callable[[Sequence[tf.Tensor]], None] | None = None):
     """Initializes.
 
     Args:
@@ -44,19 +46,21 @@ class SpmdAllReduce(base.CheckedCrossDeviceOps):
       bytes_per_pack: the most bytes that travel together; None to choose.
       sparse: see `AllReduceCrossDeviceOps`.
       on_call: is called when a function that has all-reduces is.
+      on_arrival: emits what tells that an all-reduce can begin.
     """
     super().__init__()
     self._devices, self._num_workers = tuple(devices), num_workers
     self._wire = wire if num_workers > 1 else None
     self._bytes_per_pack = bytes_per_pack
     self._sparse = sparse_lib.check_mode(sparse)
-    self._on_call = on_call
+    self._on_call, self._on_arrival = on_call, on_arrival
     self.topology = _everyones(self._devices, num_workers)
     self.spec = spmd_rules.resolve(
         spec, num_workers, wire=self._wire,
         nccl=requirements.nccl_can_run(self.topology, executor.machine()))
     self._feedback = feedback.Feedback()
-    self._emitted = kept_functions.KeptFunctions(self._devices, on_call)
+    self._emitted = kept_functions.KeptFunctions(self._devices, on_call,
+                                                  on_arrival)
 
   @property
   def _num_between_graph_workers(self) -> int:
@@ -67,7 +71,7 @@ class SpmdAllReduce(base.CheckedCrossDeviceOps):
     return SpmdAllReduce(
         self._devices, self._num_workers, spec=self.spec, wire=self._wire,
         bytes_per_pack=self._bytes_per_pack, sparse=self._sparse,
-        on_call=self._on_call)
+        on_call=self._on_call, on_arrival=self._on_arrival)
 
   def plan(self, sizes: tuple[planner.TensorSize, ...],
            options: Any = None) -> planner.Plan:
@@ -133,6 +137,9 @@ class SpmdAllReduce(base.CheckedCrossDeviceOps):
                                   options: Any) -> list[Any]:
     tf_compat.mark_as_unsaveable()
     values = [self._on_devices(value) for value, _ in value_destination_pairs]
+    if tf.executing_eagerly() and self._num_workers > 1:
+      same_shapes.check(values, self._peers(options).num_replicas,
+                        self.gather_from_programs)
     return [self._placed(result, value, destinations)
             for result, (value, destinations) in zip(
                 self._reduced(reduce_op, values, options),

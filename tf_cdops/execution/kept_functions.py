@@ -20,14 +20,17 @@ class KeptFunctions:
   """The functions that eager code has needed so far, the latest of them."""
 
   def __init__(self, devices: Sequence[str],
-               on_call: Callable[[], int] | None):
+               on_call: Callable[[], int] | None,
+               on_arrival: Callable[[Sequence[tf.Tensor]], None] | None = None):
     """Initializes.
 
     Args:
       devices: on which results are to be, one on each.
       on_call: is called whenever a function is that emits anything here.
+      on_arrival: (tensors) -> emits what tells that these have been computed.
     """
-    self._devices, self._on_call = tuple(devices), on_call
+    self._devices = tuple(devices)
+    self._on_call, self._on_arrival = on_call, on_arrival
     self._functions: dict[Any, Callable[..., Any]] = {}
     self._lock = threading.Lock()  # Of several threads one at a time.
 
@@ -40,7 +43,7 @@ class KeptFunctions:
       values: a structure of tensors and tf.IndexedSlices.
     """
     if not tf.executing_eagerly():
-      self._note_calls()
+      self._note(tf.nest.flatten(values, expand_composites=True))
       return emit(values)
     flat = tf.nest.flatten(values, expand_composites=True)
     # Of values it keeps what they are like, and not the values.
@@ -57,15 +60,17 @@ class KeptFunctions:
   def _made(self, emit: Callable[[Any], Any], like: Any) -> Callable[..., Any]:
 
     def run(*flat: tf.Tensor) -> Any:
-      self._note_calls()
+      self._note(flat)
       return emit(tf.nest.pack_sequence_as(like, flat, expand_composites=True))
 
     return tf.function(run, autograph=False).get_concrete_function(
         *tf.nest.flatten(like, expand_composites=True))
 
-  def _note_calls(self) -> None:
+  def _note(self, tensors: Sequence[tf.Tensor]) -> None:
     if self._on_call is not None:
       tf_compat.value_at_call(self._on_call, "tf_cdops/call")
+    if self._on_arrival is not None:
+      self._on_arrival(tensors)
 
   def _placed(self, outputs: Any) -> Any:
     """Returns what a function put out, which says all to be on one device."""

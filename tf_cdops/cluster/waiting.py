@@ -1,0 +1,43 @@
+"""Says which programs haven't begun, from a process of its own.
+
+TensorFlow holds Python's lock while it waits for them: no thread of the program
+that waits runs meanwhile, and no signal is heard. So this is a program, which
+ends when its standard input does. If others don't come, it ends its parent.
+"""
+
+import json
+import os
+import select
+import signal
+import sys
+import time
+
+from tf_cdops.cluster import addresses
+from tf_cdops.cluster import probing
+
+_PROBE_SECONDS = 3.0
+
+
+def main(text: str) -> None:
+  """Waits; what for is in JSON: tasks, parent, limit, patience and again."""
+  given = json.loads(text)
+  tasks = [addresses.Task(*task) for task in given["tasks"]]
+  deadline = time.monotonic() + given["limit"]
+  pause = given["patience"]
+  while not select.select([sys.stdin], [], [], pause)[0]:
+    missing = probing.silent(tasks, _PROBE_SECONDS)
+    late = time.monotonic() > deadline
+    if missing:
+      who = "; ".join(f"{task} {why}" for task, why in missing.items())
+      print(f"tf_cdops: SpmdStrategy waits for other programs, for "
+            f"{given['limit']:g} s in all: {who}."
+            f"{' Ending the program.' if late else ''}", file=sys.stderr,
+            flush=True)
+    if late and missing and os.getppid() == given["parent"]:
+      os.kill(given["parent"], signal.SIGKILL)
+      return
+    pause = given["again"]
+
+
+if __name__ == "__main__":
+  main(sys.argv[1])
