@@ -32,7 +32,7 @@ class ShardedTest(parameterized.TestCase):
       dict(megabytes=[64], expected=[(64, 4)]),
       dict(megabytes=[0.25, 15.75], expected=[(15.75, 3), (0.25, 1)]),
       dict(megabytes=[16] * 4, expected=[(16, 1)] * 4),
-      dict(megabytes=[1] * 64, expected=[(8, 1)] * 8),
+      dict(megabytes=[1] * 64, expected=[(16, 1)] * 4),
       dict(megabytes=[2.5], expected=[(2.5, 2)]),
       dict(megabytes=[0.5], expected=[(0.5, 1)]))
   def test_what_is_most_of_a_batch(self, megabytes, expected):
