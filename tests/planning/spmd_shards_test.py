@@ -29,12 +29,12 @@ def shards(megabytes, spec="auto", wire=None):
 class ShardedTest(parameterized.TestCase):
 
   @parameterized.parameters(
-      {"megabytes": [64], "expected": [(64, 4)]},
-      {"megabytes": [0.25, 15.75], "expected": [(15.75, 3), (0.25, 1)]},
-      {"megabytes": [16] * 4, "expected": [(16, 1)] * 4},
-      {"megabytes": [1] * 64, "expected": [(8, 1)] * 8},
-      {"megabytes": [2.5], "expected": [(2.5, 2)]},
-      {"megabytes": [0.5], "expected": [(0.5, 1)]})
+      ([64], [(64, 4)]),
+      ([0.25, 15.75], [(15.75, 3), (0.25, 1)]),
+      ([16] * 4, [(16, 1)] * 4),
+      ([1] * 64, [(16, 1)] * 4),
+      ([2.5], [(2.5, 2)]),
+      ([0.5], [(0.5, 1)]))
   def test_what_is_most_of_a_batch(self, megabytes, expected):
     self.assertEqual(shards(megabytes), expected)
 

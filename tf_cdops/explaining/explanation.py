@@ -156,6 +156,8 @@ def explain(spec: Any, topology: topology_lib.Topology,
     packing = spmd_rules.packing(tensors, packing.cap if packing else None)
   costs = parts_lib.PlanCosts(model, tensors, packing, how)
   plan = costs.plan(parsed)
+  if spmd:
+    plan = spmd_rules.sharded(plan, tensors, len(topology.workers))
   needed = {line.alg for line in parsed} - {spec_lib.AUTO}
   for name in sorted(needed | {b.algorithm for b in plan.buckets}):
     requirements.check(registry.lookup(name), topology, parts_lib.MACHINE)

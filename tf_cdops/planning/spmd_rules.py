@@ -20,7 +20,7 @@ RING, EXCHANGE = "collective", "ps"
 _ARGUMENT = "all_reduce_spec"
 # "auto": packs enough that the first is on its way while others are computed,
 # and that two lanes are always busy; none so small that messages count.
-_PACKS, _LEAST_PACK = 8, 1 << 20
+_PACKS, _LEAST_PACK = 4, 1 << 20
 _SHARDS = 4  # Of a batch that is one tensor.
 
 
