@@ -71,8 +71,10 @@ class _TestCase(parameterized.TestCase):
     """Runs it meanwhile; it ends with the block at the latest."""
     with subprocess.Popen(
         self.command(script, *flags), env=self.environment(), text=True,
-        stdout=subprocess.PIPE, stderr=stderr,
-        start_new_session=True) as process:
+        stdout=subprocess.PIPE, stderr=stderr, start_new_session=True,
+        # Under nohup, tests and what they start would ignore it.
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL)
+        ) as process:
       # Then whoever waits for a line has waited long enough.
       limit = threading.Timer(_BOUND, process.kill)
       limit.start()

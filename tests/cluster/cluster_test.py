@@ -299,13 +299,14 @@ class ClientAddressTest(absltest.TestCase):
 
   def test_is_kept_for_a_cluster_and_new_for_another(self):
     with port_that_says(_SETTINGS) as one, port_that_says(_SETTINGS) as two:
-      first, again, other, back = (
+      first, again, *others = (
           connecting.client_address(addresses.Cluster((task_at(port),)))
-          for port in (one, one, two, one))
+          for port in (one, one, two, one, two, one))
     self.assertRegex(first, r"^127\.0\.0\.1:\d+$")
     self.assertEqual(again, first)
     # TensorFlow never closes the first, so that its port can't be had again.
-    self.assertLen({other, back, first}, 3)
+    # The system may choose one of these twice, but not each.
+    self.assertGreater(len({first, *others}), 2)
 
   def test_ipv6(self):
     try:

@@ -55,7 +55,9 @@ def _summed_by(plan: planner.Plan, peers: peers_lib.Peers,
         _ringed(peers.all_reduce_everywhere, bucket.shards, fabric, value)
         for value in values]
   intra, _, inter = bucket.algorithm.partition("/")
-  if inter == spmd_rules.RING:
+  if peers.num_workers == 1:
+    across = lambda fabric, part, _: part
+  elif inter == spmd_rules.RING:
     across = lambda fabric, part, _: _ringed(peers.all_reduce, bucket.shards,
                                              fabric, part)
   else:

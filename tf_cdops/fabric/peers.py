@@ -122,6 +122,8 @@ class Peers:
 
   def all_gather_rows(self, tensor: tf.Tensor, place: str) -> tf.Tensor:
     """Joins all peers' rows, in order; each may have another number of them."""
+    if self.num_workers == 1:
+      return tensor
     with tf.device(place):
       carried = _to_gather(tensor)
       vector = tf.reshape(carried, [-1])

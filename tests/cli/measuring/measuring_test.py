@@ -245,7 +245,7 @@ class ResultsTest(absltest.TestCase):
                  "low": 1.5, "high": 2.5},
         "wrong": 0, "build_seconds": 0.5, "nodes": 7, "algbw": 500,
         "busbw": 750, "bandwidth": "1gbit", "bits_per_second": 1e9,
-        "least_seconds": 1.25})
+        "least_seconds": 1.25, "tolerance": None})
 
   def test_comparison(self):
     inputs = make_inputs(3)
