@@ -71,10 +71,8 @@ class _TestCase(parameterized.TestCase):
     """Runs it meanwhile; it ends with the block at the latest."""
     with subprocess.Popen(
         self.command(script, *flags), env=self.environment(), text=True,
-        stdout=subprocess.PIPE, stderr=stderr, start_new_session=True,
-        # Under nohup, tests and what they start would ignore it.
-        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL)
-        ) as process:
+        stdout=subprocess.PIPE, stderr=stderr,
+        start_new_session=True) as process:
       # Then whoever waits for a line has waited long enough.
       limit = threading.Timer(_BOUND, process.kill)
       limit.start()
@@ -398,6 +396,9 @@ class NothingIsLeftTest(_TestCase):
       (signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129),
       (signal.SIGKILL, -9))
   def test_a_signal_to_the_launcher(self, number, code):
+    # Under nohup, tests and what they start would ignore it.
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    self.addCleanup(signal.signal, signal.SIGHUP, before)
     with self.launched(self._WAITS, "--workers=2") as process:
       self.wait_for("ready0", "ready1")
       process.send_signal(number)
