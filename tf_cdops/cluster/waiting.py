@@ -1,8 +1,9 @@
 """Says which programs haven't begun, from a process of its own.
 
-TensorFlow holds Python's lock while it waits for them: no thread of the program
-that waits runs meanwhile, and no signal is heard. So this is a program, which
-ends when its standard input does. If others don't come, it ends its parent.
+While TensorFlow waits for them, no other thread of the program was seen to run,
+nor a signal to be heard; it seems to hold Python's lock. So this is a program,
+which ends when its standard input does. If others don't come, it kills its
+parent.
 """
 
 import json
