@@ -20,9 +20,9 @@ from tf_cdops.fabric import engines
 # Ops of one lane follow each other; those of several are under way at once,
 # so that a cable isn't idle while one of them sums. TensorFlow's own strategy
 # has one. Four hosts at 200 Mbit/s, 16 MB and 60 times 4 KB, three rounds on a
-# busy machine: 1.15 of the least with one lane, 1.08 with two, 1.08 to 1.13 with
-# more. Each kind of op has its own: of an exchange, as many packs are gathered
-# as are sent to be summed.
+# busy machine: 1.15 of the least with one lane, 1.08 with two, 1.08 to 1.13
+# with more. Each kind of op has its own: of an exchange, as many packs are
+# gathered as are sent to be summed.
 LANES = 2
 # Rings at once for one tensor, at most. Beside lanes it made little difference.
 SUBDIVISIONS = 2
