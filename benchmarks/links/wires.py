@@ -8,6 +8,7 @@ there. WIRES_LINKS.md is made from that alone. Needs what the suite needs.
 """
 
 import argparse
+import dataclasses
 import itertools
 import json
 import pathlib
@@ -20,7 +21,6 @@ from typing import Any
 from benchmarks import cells as all_cells
 from benchmarks import machine
 from benchmarks.links import cells
-from benchmarks.links import report
 from benchmarks.links import testbed
 from benchmarks.links import wires_report
 
@@ -34,8 +34,11 @@ _FOLDER = pathlib.Path(__file__).resolve().parents[1]
 
 def wanted_cells() -> list[cells.Cell]:
   """Returns those with one device a host and a load of 8 MB or more."""
-  return [cell for cell in cells.all_cells()
-          if cell.devices == 1 and cell.is_large]
+  large = [cell for cell in cells.all_cells()
+           if cell.devices == 1 and cell.is_large]
+  return large + [dataclasses.replace(cell, rate=all_cells.LOOPBACK)
+                  for cell in large
+                  if cell.rate == cells.FAST and cell.hosts < 8]
 
 
 def main() -> int:
@@ -95,17 +98,18 @@ def _run(args: argparse.Namespace, content: dict[str, Any],
   if args.fresh:
     content["cells"] = [one for cell, one in has.items() if cell not in chosen]
   missing = [cell for cell in chosen if args.fresh or cell not in has]
-  for (hosts, _), some in itertools.groupby(
-      sorted(missing, key=lambda cell: (cell.hosts, cell.load)),
-      lambda cell: (cell.hosts, cell.load)):
-    # Processes keep what a load took, so each has new ones.
-    with testbed.Testbed(hosts, 1, None, wires_report.WIRES) as bed:
+  # Processes keep what a load took, so each has new ones.
+  together = lambda cell: (cell.rate != all_cells.LOOPBACK, cell.hosts,
+                           cell.load)
+  for (shaped, hosts, _), some in itertools.groupby(
+      sorted(missing, key=together), together):
+    with testbed.Testbed(hosts, 1, None, wires_report.WIRES, shaped) as bed:
       for cell in some:
         started = time.monotonic()
         measured = bed.measure(cell)
         content["cells"].append(measured.to_dict())
         output.write_json(str(out / _RESULTS), content)
-        print(f"{cell}: {report.brief(measured)} "
+        print(f"{cell}: {wires_report.brief(measured)} "
               f"({time.monotonic() - started:.0f} s)", flush=True)
 
 
