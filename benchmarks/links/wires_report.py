@@ -1,14 +1,14 @@
 """Writes WIRES_LINKS.md from what was measured, and from nothing else."""
 
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from benchmarks import cells as all_cells
 from benchmarks import likely
+from benchmarks import verdicts
 from benchmarks.links import cells
 
-from tf_cdops.cli.measuring import tuning
 from tf_cdops.explaining import text_table
 
 WIRES = ("bfloat16", "float16", "int8")
@@ -74,16 +74,13 @@ def _targets(measured: Iterable[cells.Measured]) -> str:
     found = {one.cell: some for one in slow if (some := ratios(one, wire))}
     if not found:
       continue
-    met = sum(_least(some) <= limit for some in found.values())
+    met = sum(verdicts.interval(some)[0] <= limit
+              for some in found.values())
     worst = max(found, key=lambda cell: statistics.median(found[cell]))
     rows.append((wire, f"≤ {limit:g}", f"{met} of {len(found)}",
                  f"{statistics.median(found[worst]):.2f}", worst))
   return "## Targets, at 200 Mbit/s\n\n" + text_table.markdown(
       ("wire", ">of auto's time", ">met", ">worst", "where"), rows)
-
-
-def _least(some: Sequence[float]) -> float:
-  return (tuning.median_interval(some) or (min(some), max(some)))[0]
 
 
 def _times(measured: Iterable[cells.Measured]) -> str:
