@@ -19,7 +19,7 @@ from tf_cdops.planning import spec as spec_lib
 RING, EXCHANGE = "collective", "ps"
 _ARGUMENT = "all_reduce_spec"
 # "auto": packs enough that the first is on its way while others are computed,
-# and that two lanes are always busy; none so small that messages count. Four
+# and that all lanes are busy; none so small that messages count. Four packs
 # come from one run: MobileNetV2's gradients, four hosts at 1 Gbit/s.
 _PACKS, _LEAST_PACK = 4, 1 << 20
 # The part of a batch that is made last, and travels when all is computed.
