@@ -12,6 +12,7 @@ from tf_cdops.base import errors
 from tf_cdops.base import tf_compat
 from tf_cdops.base import version
 from tf_cdops.cluster import addresses
+from tf_cdops.cluster import blaming
 from tf_cdops.cluster import joining
 from tf_cdops.cluster import ports
 from tf_cdops.cluster import progress
@@ -141,7 +142,7 @@ class SpmdStrategy(tf.distribute.MultiWorkerMirroredStrategy):
       timeout = self._timeout
       self._channel = side_channel.SideChannel(
           side_channel.host_of(self._tasks[rank]),
-          lambda: (timeout.count, self._progress.count))
+          lambda: (timeout.count, *self._progress.numbers))
     same = settings | {
         "devices": [name.rpartition("/device:")[2]
                     for name in self.extended.worker_devices],
@@ -169,20 +170,8 @@ class SpmdStrategy(tf.distribute.MultiWorkerMirroredStrategy):
 
   def _who_is_missing(self, number: int) -> str:
     """Says who hasn't made the call of that number."""
-    told = side_channel.ask(self._places, _ASK_SECONDS)
-    most = max((one[1] for one in told if one is not None), default=0)
-    missing = []
-    for task, one in zip(self._tasks, told, strict=True):
-      if one is None:
-        missing.append(f"{task} does not answer")
-      elif one[0] < number:
-        missing.append(f"{task} has not entered it (it has made {one[0]} calls "
-                       f"of {number})")
-      elif one[1] < most:
-        missing.append(f"{task} has entered it, but has not come to its "
-                       "all-reduce, as others have; it may wait for its input")
-    return "; ".join(missing) or (
-        "all workers have come to its all-reduce, so it may only be slow")
+    return blaming.who_is_late(
+        number, self._tasks, side_channel.ask(self._places, _ASK_SECONDS))
 
   def reduce(self, reduce_op: Any, value: Any, axis: Any = None) -> Any:
     """As `tf.distribute.Strategy.reduce`, and of structures of values, too.
