@@ -5,9 +5,7 @@ import json
 import pathlib
 import subprocess
 import sys
-import tempfile
 import threading
-from typing import Any
 
 from absl.testing import parameterized
 import numpy as np
@@ -26,7 +24,7 @@ class Started:
   """A program that was started by hand, and where its errors go."""
 
   process: "subprocess.Popen[str]"
-  errors: Any
+  errors: pathlib.Path
 
   def wait_for_line(self) -> str:
     """Returns the next that it prints; "" if none comes in time."""
@@ -39,9 +37,7 @@ class Started:
 
   def wait(self) -> tuple[int, str]:
     """Returns its exit code, and what it has said of errors."""
-    code = self.process.wait(_BOUND)
-    self.errors.seek(0)
-    return code, self.errors.read()
+    return self.process.wait(_BOUND), self.errors.read_text()
 
 
 class TestCase(parameterized.TestCase):
@@ -69,13 +65,14 @@ class TestCase(parameterized.TestCase):
             for index in range(workers)]
 
   def _start(self, part, tf_config):
-    errors = self.enter_context(tempfile.TemporaryFile("w+"))
-    process = self.enter_context(subprocess.Popen(
-        [sys.executable, _PROGRAM, self.create_tempdir().full_path, part],
-        env=python_process.environment() | {"TF_CONFIG": tf_config},
-        stdout=subprocess.PIPE, stderr=errors, text=True))
+    folder = pathlib.Path(self.create_tempdir().full_path)
+    with (folder / "errors").open("w") as errors:
+      process = self.enter_context(subprocess.Popen(
+          [sys.executable, _PROGRAM, str(folder), part],
+          env=python_process.environment() | {"TF_CONFIG": tf_config},
+          stdout=subprocess.PIPE, stderr=errors, text=True))
     self.addCleanup(process.kill)  # Before it is waited for.
-    return Started(process, errors)
+    return Started(process, folder / "errors")
 
   def assert_close(self, first, second):
     tf.nest.map_structure(
