@@ -33,6 +33,18 @@ def without_extras(*but: str) -> str:
   return folder
 
 
+def environment(first_on_path: tuple[str, ...] = (),
+                extras: tuple[str, ...] = ()) -> dict[str, str]:
+  """Returns the variables of a process that has this one's modules."""
+  path = [*first_on_path, without_extras(*extras), str(ROOT),
+          *filter(None, sys.path)]
+  env = os.environ | {"PYTHONPATH": os.pathsep.join(path)}
+  env.pop("COLUMNS", None)
+  if "TEST_TMPDIR" in env:  # Bazel lets a test write nowhere else.
+    env["HOME"] = env["TEST_TMPDIR"]
+  return env
+
+
 def run(*args: str, first_on_path: tuple[str, ...] = (),
         columns: str | None = None, extras: tuple[str, ...] = ()
         ) -> subprocess.CompletedProcess[str]:
@@ -47,12 +59,7 @@ def run(*args: str, first_on_path: tuple[str, ...] = (),
   Returns:
     What it did.
   """
-  path = [*first_on_path, without_extras(*extras), str(ROOT),
-          *filter(None, sys.path)]
-  env = os.environ | {"PYTHONPATH": os.pathsep.join(path)}
-  env.pop("COLUMNS", None)
-  if "TEST_TMPDIR" in env:  # Bazel lets a test write nowhere else.
-    env["HOME"] = env["TEST_TMPDIR"]
+  env = environment(first_on_path, extras)
   if columns is not None:
     env["COLUMNS"] = columns
   return _run([sys.executable, *args], env)

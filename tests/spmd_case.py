@@ -1,7 +1,11 @@
 """Starts programs with SpmdStrategy, for tests."""
 
+import dataclasses
 import json
 import pathlib
+import subprocess
+import sys
+import threading
 
 from absl.testing import parameterized
 import numpy as np
@@ -9,7 +13,31 @@ from tests import python_process
 from tests import spmd_model
 import tensorflow as tf
 
+from tf_cdops.cluster import ports
+
 _PROGRAM = str(pathlib.Path(spmd_model.__file__).with_name("spmd_program.py"))
+_BOUND = 120.0  # Seconds; for programs to begin, and again to end.
+
+
+@dataclasses.dataclass(frozen=True)
+class Started:
+  """A program that was started by hand, and where its errors go."""
+
+  process: "subprocess.Popen[str]"
+  errors: pathlib.Path
+
+  def wait_for_line(self) -> str:
+    """Returns the next that it prints; "" if none comes in time."""
+    limit = threading.Timer(_BOUND, self.process.kill)
+    limit.start()
+    try:
+      return self.process.stdout.readline()
+    finally:
+      limit.cancel()
+
+  def wait(self) -> tuple[int, str]:
+    """Returns its exit code, and what it has said of errors."""
+    return self.process.wait(_BOUND), self.errors.read_text()
 
 
 class TestCase(parameterized.TestCase):
@@ -27,6 +55,24 @@ class TestCase(parameterized.TestCase):
     self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
     return [json.loads((pathlib.Path(folder) / f"{rank}.json").read_text())
             for rank in range(workers)]
+
+  def start(self, workers, part):
+    """Starts programs as one does without the launcher; they end in time."""
+    cluster = {"worker": [f"127.0.0.1:{port}"
+                          for port in ports.find_free(workers)]}
+    return [self._start(part, json.dumps({
+        "cluster": cluster, "task": {"type": "worker", "index": index}}))
+            for index in range(workers)]
+
+  def _start(self, part, tf_config):
+    folder = pathlib.Path(self.create_tempdir().full_path)
+    with (folder / "errors").open("w") as errors:
+      process = self.enter_context(subprocess.Popen(
+          [sys.executable, _PROGRAM, str(folder), part],
+          env=python_process.environment() | {"TF_CONFIG": tf_config},
+          stdout=subprocess.PIPE, stderr=errors, text=True))
+    self.addCleanup(process.kill)  # Before it is waited for.
+    return Started(process, folder / "errors")
 
   def assert_close(self, first, second):
     tf.nest.map_structure(

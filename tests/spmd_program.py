@@ -269,6 +269,35 @@ def stuck(folder: str) -> None:
     time.sleep(1.0 + 9.0 * (number == 1))  # A pause isn't a step.
 
 
+def steps(folder: str) -> None:
+  """One step after the other, until something happens."""
+  program = Program(folder)
+
+  @tf.function
+  def step():
+    return program.strategy.run(
+        lambda: tf.distribute.get_replica_context().all_reduce(
+            "SUM", tf.ones([3])))
+
+  step()
+  print("at work", flush=True)
+  while True:
+    step()
+
+
+def other_shapes(folder: str) -> None:
+  """Programs whose function reduces tensors of different shapes."""
+  program = Program(folder, timeout=8.0)
+
+  @tf.function
+  def step(value):
+    return program.strategy.run(
+        lambda: tf.distribute.get_replica_context().all_reduce("SUM", value))
+
+  step(tf.ones([3]))
+  step(tf.ones([3 + program.rank]))
+
+
 def stuck_in_input(folder: str) -> None:
   """The last worker's data end to come inside a step, as Keras makes them."""
   program = Program(folder, timeout=8.0)

@@ -192,7 +192,10 @@ class WaitingTest(absltest.TestCase):
         first, "tf_cdops: SpmdStrategy waits for other programs, for 1 s in "
         r"all: /job:worker/task:1 at .* can't be reached \(Connection refused"
         r"\)\.$")
-    self.assertEndsWith(last, "Ending the program.")
+    self.assertRegex(
+        last, "tf_cdops: SpmdStrategy has waited for 1 s for other programs: "
+        r"/job:worker/task:1 at .*\. Killing this one \(SIGKILL, exit code 137"
+        r"\); start all within that time\.$")
 
 
 if __name__ == "__main__":

@@ -63,6 +63,22 @@ class StepTimeoutTest(absltest.TestCase):
     self.assertEqual((done.returncode, done.stdout), (0, "22 2\n"),
                      done.stderr)
 
+  def test_tracing_is_no_step(self):
+    done = self.run_program("""
+        from tf_cdops.base import tf_compat
+
+        @tf.function(autograph=False)
+        def traced(value):
+          time.sleep(3.0 * (value.shape[0] == 2))
+          return value + tf.cast(tf_compat.value_at_call(watch.enter, "key"),
+                                 tf.float32)
+
+        for length in (1, 2):  # In one line, so as to look like one call.
+          traced(tf.ones([length]))
+        print(watch.count)
+    """)
+    self.assertEqual((done.returncode, done.stdout), (0, "2\n"), done.stderr)
+
 
 class SideChannelTest(absltest.TestCase):
 

@@ -26,6 +26,8 @@ from tensorflow.python.ops import resource_variable_ops as _variables
 # tf.distribute.DistributedValues is their base but can't be instantiated.
 PerReplica = _values.PerReplica
 Mirrored = _values.Mirrored
+# What a thread is in while it traces a function; another thread can see that.
+TRACING = _func_graph.func_graph_from_py_func.__code__
 
 
 def mirrored(values: Sequence[Any]) -> Any:

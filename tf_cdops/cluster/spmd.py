@@ -1,5 +1,6 @@
 """SpmdStrategy: each worker runs the program, and gradients meet between."""
 
+import functools
 import json
 import secrets
 from collections.abc import Sequence
@@ -8,21 +9,15 @@ from typing import Any
 import tensorflow as tf
 
 from tf_cdops import cross_device_ops as cross_device_ops_lib
-from tf_cdops.base import errors
 from tf_cdops.base import tf_compat
 from tf_cdops.base import version
 from tf_cdops.cluster import addresses
 from tf_cdops.cluster import joining
 from tf_cdops.cluster import ports
-from tf_cdops.cluster import progress
-from tf_cdops.cluster import side_channel
 from tf_cdops.cluster import silent_peers
 from tf_cdops.cluster import spmd_arguments
-from tf_cdops.cluster import step_timeout
-from tf_cdops.execution import sparse as sparse_lib
-from tf_cdops.planning import planner
+from tf_cdops.cluster import spmd_watch
 
-_ASK_SECONDS = 5.0
 _SEEDS = 1 << 31
 
 
@@ -76,10 +71,11 @@ class SpmdStrategy(tf.distribute.MultiWorkerMirroredStrategy):
       timeout: the seconds that a call of a function with all-reduces may take,
         its tracing not included; with `steps_per_execution`, all steps of one
         call. Then the program ends with exit code 3 and says which worker
-        hasn't made the call, or hasn't come to its all-reduces. None for no
-        limit. Workers that die or are stopped are noticed without it. Take two
-        minutes or more: after a pause TensorFlow may need one, between steps,
-        to let a dataset's iterator go.
+        hasn't made the call, hasn't come to its all-reduces, or reduces tensors
+        of other shapes. None for no limit. Workers that die or are stopped are
+        noticed without it. Take more than any program's pause between steps,
+        for which the others wait in theirs, and two minutes or more: TensorFlow
+        may need one to let a dataset's iterator go.
       communication_options: tf.distribute.experimental.CommunicationOptions.
         Its `implementation` chooses NCCL for GPUs; that was never tried.
 
@@ -87,71 +83,56 @@ class SpmdStrategy(tf.distribute.MultiWorkerMirroredStrategy):
       ValueError: for a wrong argument, before anything is started.
       ClusterError: if this program's port is in use, or programs differ.
     """
-    spec = planner.parse_all_reduce_spec(all_reduce_spec)
-    checked_wire = spec.wire_for(wire, "across")
+    settings = spmd_arguments.check_settings(
+        all_reduce_spec, wire, bytes_per_pack, sparse, timeout)
     options = spmd_arguments.check_options(communication_options)
-    if spec.plans:
-      raise errors.SpecError(
-          f"`all_reduce_spec` ({all_reduce_spec!r}) must have no plans: those "
-          "are for one client, and programs of their own make theirs.")
-    if bytes_per_pack is not None:
-      errors.check_whole_number("bytes_per_pack", bytes_per_pack, 1)
-    sparse_lib.check_mode(sparse)
-    spmd_arguments.check_timeout(timeout)
     resolver = spmd_arguments.resolver_of(cluster_resolver)
     cluster = spmd_arguments.cluster_of(resolver)
     spmd_arguments.check_nothing_has_begun(cluster)
-    self._channel: side_channel.SideChannel | None = None
-    self._places: list[tuple[str, int]] = []
-    self._tasks = cluster.workers if cluster else ()
-    self._timeout = (step_timeout.StepTimeout(timeout, self._who_is_missing)
-                     if timeout else None)
-    self._progress = progress.Progress()
     spmd_arguments.split_cpu()
+    self._tasks = cluster.workers if cluster else ()
+    self._watch = (spmd_watch.SpmdWatch(timeout, self._tasks)
+                   if timeout is not None else None)
 
-    def make_ops(devices: Sequence[str], num_workers: int) -> Any:
-      return cross_device_ops_lib.SpmdAllReduce(
-          devices, num_workers, spec=spec, wire=checked_wire,
-          bytes_per_pack=bytes_per_pack, sparse=sparse,
-          on_call=self._timeout.enter if self._timeout else None,
-          on_arrival=self._progress.note if self._timeout else None)
+    def begin() -> None:
+      tf.distribute.Strategy.__init__(self, tf_compat.SpmdExtended(
+          self, resolver, options,
+          functools.partial(self._make_ops, settings)))
 
     if cluster is None:
-      tf.distribute.Strategy.__init__(self, tf_compat.SpmdExtended(
-          self, resolver, options, make_ops))
+      begin()
       return
     assert cluster.own is not None
     ports.wait_until_free(addresses.split_address(cluster.own.address)[1], 0.0)
     tf_compat.configure_coordination(
         resolver, joining.JOIN_SECONDS, joining.HEARTBEAT_SECONDS)
     with joining.telling_who_is_missing(cluster):
-      tf.distribute.Strategy.__init__(self, tf_compat.SpmdExtended(
-          self, resolver, options, make_ops))
-      self._agree({
-          "all_reduce_spec": str(spec), "wire": str(checked_wire),
-          "bytes_per_pack": bytes_per_pack, "sparse": sparse,
-          "timeout": timeout})
+      begin()
+      self._agree(settings, cluster.own)
     silent_peers.name_at_exit(
         tuple(task for task in cluster.workers if task != cluster.own))
 
-  def _agree(self, settings: dict[str, Any]) -> None:
+  def _make_ops(self, settings: spmd_arguments.Settings,
+                devices: Sequence[str], num_workers: int) -> Any:
+    return cross_device_ops_lib.SpmdAllReduce(
+        devices, num_workers, spec=settings.spec, wire=settings.wire,
+        bytes_per_pack=settings.bytes_per_pack, sparse=settings.sparse,
+        on_call=self._watch.on_call if self._watch else None,
+        on_arrival=self._watch.on_arrival if self._watch else None)
+
+  def _agree(self, settings: spmd_arguments.Settings,
+             own: addresses.Task) -> None:
     """Checks that all programs are alike, and lets them know each other."""
-    rank = self.extended._id_in_cluster
-    if self._timeout is not None:
-      timeout = self._timeout
-      self._channel = side_channel.SideChannel(
-          side_channel.host_of(self._tasks[rank]),
-          lambda: (timeout.count, self._progress.count))
-    same = settings | {
+    same = settings.told() | {
         "devices": [name.rpartition("/device:")[2]
                     for name in self.extended.worker_devices],
         "tensorflow": tf.__version__, "tf_cdops": version.__version__}
     told = self.tell_others(
         {"same": same, "seed": secrets.randbelow(_SEEDS),
-         "port": self._channel.port if self._channel else 0})
+         "port": self._watch.listen(own) if self._watch else 0})
     joining.check_agreement([one["same"] for one in told], self._tasks)
-    self._places = [(side_channel.host_of(task), one["port"])
-                    for task, one in zip(self._tasks, told, strict=True)]
+    if self._watch:
+      self._watch.ask_at([one["port"] for one in told])
     if tf.compat.v1.get_seed(None) == (None, None):
       tf.random.set_seed(told[0]["seed"])
 
@@ -166,23 +147,6 @@ class SpmdStrategy(tf.distribute.MultiWorkerMirroredStrategy):
     joined = ops.gather_from_programs(tf.io.decode_raw(text, tf.uint8))
     return [json.loads(line)
             for line in joined.numpy().tobytes().decode().splitlines()]
-
-  def _who_is_missing(self, number: int) -> str:
-    """Says who hasn't made the call of that number."""
-    told = side_channel.ask(self._places, _ASK_SECONDS)
-    most = max((one[1] for one in told if one is not None), default=0)
-    missing = []
-    for task, one in zip(self._tasks, told, strict=True):
-      if one is None:
-        missing.append(f"{task} does not answer")
-      elif one[0] < number:
-        missing.append(f"{task} has not entered it (it has made {one[0]} calls "
-                       f"of {number})")
-      elif one[1] < most:
-        missing.append(f"{task} has entered it, but has not come to its "
-                       "all-reduce, as others have; it may wait for its input")
-    return "; ".join(missing) or (
-        "all workers have come to its all-reduce, so it may only be slow")
 
   def reduce(self, reduce_op: Any, value: Any, axis: Any = None) -> Any:
     """As `tf.distribute.Strategy.reduce`, and of structures of values, too.

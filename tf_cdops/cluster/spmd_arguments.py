@@ -1,17 +1,55 @@
 """What SpmdStrategy is given, checked before anything is started."""
 
+import dataclasses
 import math
 import os
 from typing import Any
 
 import tensorflow as tf
 
+from tf_cdops import registry
 from tf_cdops.base import errors
 from tf_cdops.base import tf_compat
 from tf_cdops.cluster import addresses
+from tf_cdops.execution import sparse as sparse_lib
+from tf_cdops.planning import planner
+from tf_cdops.planning import spec as spec_lib
 
 # `tf_cdops launch --devices` says so how many logical CPUs a program has.
 DEVICES_VARIABLE = "TF_CDOPS_DEVICES"
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+  """What all programs must have given alike; see SpmdStrategy."""
+
+  spec: spec_lib.AllReduceSpec
+  wire: registry.Wire | None
+  bytes_per_pack: int | None
+  sparse: str
+  timeout: float | None
+
+  def told(self) -> dict[str, Any]:
+    """Returns them as programs tell each other, by the arguments' names."""
+    return {"all_reduce_spec": str(self.spec), "wire": str(self.wire),
+            "bytes_per_pack": self.bytes_per_pack, "sparse": self.sparse,
+            "timeout": self.timeout}
+
+
+def check_settings(all_reduce_spec: Any, wire: Any, bytes_per_pack: Any,
+                   sparse: Any, timeout: Any) -> Settings:
+  """Returns what arguments mean; raises a ValueError for a wrong one."""
+  spec = planner.parse_all_reduce_spec(all_reduce_spec)
+  checked_wire = spec.wire_for(wire, "across")
+  if spec.plans:
+    raise errors.SpecError(
+        f"`all_reduce_spec` ({all_reduce_spec!r}) must have no plans: those "
+        "are for one client, and programs of their own make theirs.")
+  if bytes_per_pack is not None:
+    errors.check_whole_number("bytes_per_pack", bytes_per_pack, 1)
+  _check_timeout(timeout)
+  return Settings(spec, checked_wire, bytes_per_pack,
+                  sparse_lib.check_mode(sparse), timeout)
 
 
 def check_options(options: Any) -> Any:
@@ -24,7 +62,7 @@ def check_options(options: Any) -> Any:
   return options or default
 
 
-def check_timeout(timeout: Any) -> None:
+def _check_timeout(timeout: Any) -> None:
   if timeout is not None and (
       isinstance(timeout, bool) or not isinstance(timeout, (int, float))
       or not 0 < timeout < math.inf):

@@ -10,9 +10,12 @@ import pathlib
 import sys
 import threading
 import time
+import types
 from collections.abc import Callable
 
 import tensorflow as tf
+
+from tf_cdops.base import tf_compat
 
 EXIT_CODE = 3
 THREAD_NAME = "tf_cdops step timeout"
@@ -30,17 +33,24 @@ class _Call:
   number: int
   started: float
   thread: int
-  frame: int
-  instruction: int
+  place: tuple[int, types.CodeType, int]
 
   def goes_on(self) -> bool:
-    """Whether its thread is still there."""
+    """Whether its thread is still there.
+
+    A thread that traces there makes the next call: it did so before this one.
+    """
     frame = sys._current_frames().get(self.thread)
-    while frame is not None:
-      if (id(frame), frame.f_lasti) == (self.frame, self.instruction):
+    while frame is not None and frame.f_code is not tf_compat.TRACING:
+      if _place(frame) == self.place:
         return True
       frame = frame.f_back
     return False
+
+
+def _place(frame: types.FrameType) -> tuple[int, types.CodeType, int]:
+  """Returns where a frame is; another one may have its id later."""
+  return id(frame), frame.f_code, frame.f_lasti
 
 
 class StepTimeout:
@@ -71,7 +81,7 @@ class StepTimeout:
       frame = frame.f_back
     self._count += 1
     self._call = _Call(self._count, time.monotonic(), threading.get_ident(),
-                       id(frame), frame.f_lasti)
+                       _place(frame))
     if self._thread is None or not self._thread.is_alive():
       self._thread = threading.Thread(target=self._watch, daemon=True,
                                       name=THREAD_NAME)

@@ -30,14 +30,20 @@ def main(text: str) -> None:
     late = time.monotonic() > deadline
     if missing:
       who = "; ".join(f"{task} {why}" for task, why in missing.items())
-      print(f"tf_cdops: SpmdStrategy waits for other programs, for "
-            f"{given['limit']:g} s in all: {who}."
-            f"{' Ending the program.' if late else ''}", file=sys.stderr,
-            flush=True)
+      print(_words(who, given["limit"], late), file=sys.stderr, flush=True)
     if late and missing and os.getppid() == given["parent"]:
       os.kill(given["parent"], signal.SIGKILL)
       return
     pause = given["again"]
+
+
+def _words(who: str, limit: float, late: bool) -> str:
+  if late:
+    return (f"tf_cdops: SpmdStrategy has waited for {limit:g} s for other "
+            f"programs: {who}. Killing this one (SIGKILL, exit code 137); "
+            "start all within that time.")
+  return (f"tf_cdops: SpmdStrategy waits for other programs, for {limit:g} s "
+          f"in all: {who}.")
 
 
 if __name__ == "__main__":

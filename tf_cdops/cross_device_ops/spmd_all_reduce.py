@@ -35,7 +35,7 @@ class SpmdAllReduce(base.CheckedCrossDeviceOps):
                spec: spec_lib.AllReduceSpec, wire: registry.Wire | None = None,
                bytes_per_pack: int | None = None, sparse: str = "gather",
                on_call: Callable[[], int] | None = None,
-               on_arrival: Callable[[Sequence[tf.Tensor]], None] | None = None):
+               on_arrival: Callable[..., None] | None = None):
     """Initializes.
 
     Args:
@@ -46,7 +46,8 @@ class SpmdAllReduce(base.CheckedCrossDeviceOps):
       bytes_per_pack: the most bytes that travel together; None to choose.
       sparse: see `AllReduceCrossDeviceOps`.
       on_call: is called when a function that has all-reduces is.
-      on_arrival: emits what tells that an all-reduce can begin.
+      on_arrival: emits what tells that an all-reduce can begin; see
+        `KeptFunctions`.
     """
     super().__init__()
     self._devices, self._num_workers = tuple(devices), num_workers
@@ -175,7 +176,8 @@ class SpmdAllReduce(base.CheckedCrossDeviceOps):
     cap = options.bytes_per_pack if options else 0
     results: list[list[Any]] = self._emitted.run(
         ("reduce", reduce_op, peers, cap),
-        lambda values: self._emit(reduce_op, values, peers, options), prepared)
+        lambda values: self._emit(reduce_op, values, peers, options), prepared,
+        alike=True)
     return results
 
   def _emit(self, reduce_op: Any, batch: Sequence[Sequence[Any]],
