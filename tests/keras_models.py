@@ -86,7 +86,8 @@ def train_mended(strategy: Any, folder: pathlib.Path) -> dict[str, Any]:
   folder.mkdir(parents=True, exist_ok=True)
   begun.save_weights(folder / "begun.weights.h5")
   resumed = model(strategy, accumulating, "mse")
-  resumed.optimizer.build(resumed.trainable_variables)
+  with scope(strategy):
+    resumed.optimizer.build(resumed.trainable_variables)
   resumed.load_weights(folder / "begun.weights.h5")
   for made in (begun, resumed):
     fit(made, x[24:], y[24:], 4)

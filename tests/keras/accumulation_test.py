@@ -35,14 +35,17 @@ class GradientAccumulationTest(parameterized.TestCase):
       if exactly:
         np.testing.assert_array_equal(one, other)
       else:
-        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 
   @parameterized.product(place=keras_places.PLACES, name=tuple(_OPTIMIZERS))
   def test_equals_a_larger_batch_and_keras_on_one_device(self, place, name):
     replicas = place[0] if place else 1
     exactly = replicas != 3
     rows = 4 * replicas
-    x, y = keras_models.whole_numbers(3 * _STEPS * rows)
+    # A zero that isn't quite one would have Adam take a whole step.
+    numbers = (keras_models.whole_numbers if exactly
+               else keras_models.real_numbers)
+    x, y = numbers(3 * _STEPS * rows)
     strategy = keras_places.strategy_for(place)
     trained = keras_models.fit(
         keras_models.model(strategy, _accumulating(name)), x, y, rows)
@@ -175,7 +178,8 @@ class SavingTest(parameterized.TestCase):
       path = self.folder.create_file("model.weights.h5").full_path
       begun.save_weights(path)
       made = self.model()
-      made.optimizer.build(made.trainable_variables)
+      with self.strategy.scope():
+        made.optimizer.build(made.trainable_variables)
       made.load_weights(path)
       return made
     self.assert_goes_on(resume)
@@ -188,9 +192,9 @@ class SavingTest(parameterized.TestCase):
             model=begun, optimizer=begun.optimizer).save(
                 self.folder.full_path + "/checkpoint")
       made = self.model()
-      if built_before:
-        made.optimizer.build(made.trainable_variables)
       with self.strategy.scope():
+        if built_before:
+          made.optimizer.build(made.trainable_variables)
         tf.train.Checkpoint(model=made, optimizer=made.optimizer).restore(path)
       return made
     self.assert_goes_on(resume)
