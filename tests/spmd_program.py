@@ -14,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 import tf_cdops
+from tests import keras_models
 from tests import spmd_model
 from tf_cdops import cross_device_ops
 from tf_cdops import registry
@@ -236,11 +237,15 @@ def refuse(folder: str) -> None:
   Program(folder, bytes_per_pack=1000 + task)
 
 
-def uneven(folder: str) -> None:
-  """Keras reduces its first batch, of which programs have different shares."""
+def mended(folder: str) -> None:
+  """What Keras can't do, and tf_cdops.keras can."""
   program = Program(folder)
-  x, y = spmd_model.data(25)
-  spmd_model.model(program.strategy).fit(x, y, batch_size=25, verbose=0)
+  program.write(mended=keras_models.train_mended(
+      program.strategy, program.folder / str(program.rank)))
+  with np.testing.assert_raises_regex(
+      ValueError, r"`value` must have the same shape in all programs, and has "
+      r"\(1,\); \(2,\), in their order; pad .*strategy.gather"):
+    program.strategy.reduce("SUM", tf.ones([program.rank + 1]), axis=None)
 
 
 def resume(folder: str, at: str) -> None:

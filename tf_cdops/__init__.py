@@ -13,6 +13,7 @@ from tf_cdops.base import tensorflow_1 as _tensorflow_1
 from tf_cdops.base.version import __version__
 
 if TYPE_CHECKING:
+  from tf_cdops import keras
   from tf_cdops.base.topology import Topology
   from tf_cdops.cli import flags
   from tf_cdops.cluster import LocalCluster
@@ -47,13 +48,15 @@ __all__ = [
     "errors",
     "explain",
     "flags",
+    "keras",
     "multi_worker_strategy",
     "parse_all_reduce_spec",
     "register_all_reduce",
     "register_wire_codec",
 ]
 
-_MODULES = {"cluster": "tf_cdops.cluster", "flags": "tf_cdops.cli.flags"}
+_MODULES = {"cluster": "tf_cdops.cluster", "flags": "tf_cdops.cli.flags",
+            "keras": "tf_cdops.keras"}
 # Public name -> the module that has it.
 _HOMES = {
     "AllReduceCrossDeviceOps": "tf_cdops.cross_device_ops",

@@ -49,6 +49,14 @@ class DoctorTest(parameterized.TestCase):
     self.assertEqual(cells["psgpu"], [
         "can't", "psgpu needs GPU devices only; use 'ps', 'xring' or 'rechd', "
         "which run on any device"])
+    # What Keras' own does is for the version that is here to say.
+    for name, use in (("a NaN gradient on one replica", "SkipNonFinite"),
+                      ("gradient_accumulation_steps", "GradientAccumulation"),
+                      ("a first batch that replicas can't divide evenly",
+                       "accept_uneven_batches")):
+      self.assertEqual(cells[name][1:], ["works", use])
+    self.assertEqual(cells["a NaN gradient on one replica"][0],
+                     "every weight is lost, without a word")
 
   def test_faults_are_found_and_outlived(self):
     plugin = algorithm_plugin.install(self.create_tempdir().full_path)

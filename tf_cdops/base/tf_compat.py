@@ -49,6 +49,36 @@ def unmirrored_variable(initial_value: Any) -> Any:
       collections=[tf.compat.v1.GraphKeys.LOCAL_VARIABLES])
 
 
+class SavedAsTensor(tf.__internal__.tracking.Trackable):
+  """What a tf.train.Checkpoint saves as one tensor that it makes itself.
+
+  Public ways save a variable as TensorFlow does, which of an ON_READ one keeps
+  the sum over replicas. A subclass has `to_tensor` and `from_tensor`.
+  """
+
+  def to_tensor(self) -> tf.Tensor:
+    """Returns what is saved."""
+    raise NotImplementedError
+
+  def from_tensor(self, saved: tf.Tensor) -> None:
+    """Takes what was saved."""
+    raise NotImplementedError
+
+  def _serialize_to_tensors(self) -> dict[str, tf.Tensor]:
+    return {"value": self.to_tensor()}
+
+  def _restore_from_tensors(self, restored: dict[str, tf.Tensor]) -> None:
+    self.from_tensor(restored["value"])
+
+
+def track(parent: Any, child: SavedAsTensor, name: str) -> None:
+  """Has a tf.train.Checkpoint of `parent` save `child`, too.
+
+  Setting an attribute does so, but not where Keras has switched that off.
+  """
+  parent._track_trackable(child, name, overwrite=True)
+
+
 def mirrored_strategy_over(
     devices: Sequence[str], cross_device_ops: Any,
     input_workers: Sequence[Sequence[str]] | None) -> Any:

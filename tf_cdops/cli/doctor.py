@@ -6,7 +6,9 @@ time limit: whatever TensorFlow does there, this program ends. Every result is
 compared with the exact sum. An algorithm that these devices can't run, such as
 nccl without GPUs, is no fault; one that fails, hangs or is wrong is. So is a
 TF_CONFIG that isn't well-formed; the tasks that it names aren't asked, and the
-algorithms are tried without it.
+algorithms are tried without it. Likewise it tries, on two devices of this CPU,
+what Keras documents and some of its versions can't do with several replicas,
+and says what of tf_cdops.keras to use where Keras fails.
 
 With --workers or --cluster it measures the links, too: tensors that TensorFlow
 sends from each worker to each other (to some others where there are more than
@@ -26,6 +28,7 @@ do the other hosts answer? The cluster is that of --cluster or TF_CONFIG:
 import argparse
 
 from tf_cdops.base import errors
+from tf_cdops.cli import keras_gaps
 from tf_cdops.cli import links_report
 from tf_cdops.cli import meeting
 from tf_cdops.cli import output
@@ -39,7 +42,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
   site_flags.add_arguments(parser)
   parser.add_argument(
       "--limit", type=float, default=20.0, metavar="SECONDS",
-      help="how long one algorithm may take (default: 20)")
+      help="how long one algorithm, or trial of Keras, may take (default: "
+           "20)")
   parser.add_argument(
       "--out", metavar="FILE",
       help="also write the links between workers, as JSON, which explain "
@@ -59,12 +63,18 @@ def run(args: argparse.Namespace) -> int:
   ok = all(trial.ok for trial in found.trials) and (
       found.facts is None or found.facts["tf_config"]["ok"])
   links = links_report.content(found.links) if found.links else None
+  gaps = None
+  if found.facts and not (args.cluster or args.workers):
+    gaps = keras_gaps.examine(args.limit)
+    ok = ok and keras_gaps.is_mended(gaps)
   if args.json:
     output.print_json({"ok": ok, "facts": found.facts,
                        "trials": [trial.to_dict() for trial in found.trials],
-                       "links": links})
+                       "links": links, "keras": gaps})
   else:
     _print(found)
+    if gaps:
+      keras_gaps.show(gaps)
     print("All that should work here works." if ok else
           "Something that should work here doesn't: see above.")
   if args.out is not None and links is not None:

@@ -10,6 +10,7 @@ from tf_cdops.base import errors
 from tf_cdops.base import tf_compat
 from tf_cdops.cluster import addresses
 from tf_cdops.cluster import connecting
+from tf_cdops.cluster import first_batch
 from tf_cdops.cluster import local
 from tf_cdops.cluster import worker_devices
 
@@ -62,8 +63,8 @@ def multi_worker_strategy(
     ops = cross_device_ops_lib.MultiWorkerAllReduce(
         all_reduce_spec="auto", network=cluster.link
         if isinstance(cluster, local.LocalCluster) else None)
-  return tf_compat.mirrored_strategy_over(
-      devices, ops, by_worker if input_per_worker else None)
+  return first_batch.accept_uneven_batches(tf_compat.mirrored_strategy_over(
+      devices, ops, by_worker if input_per_worker else None))
 
 
 def _devices(cluster: addresses.Cluster, device_type: str | None,

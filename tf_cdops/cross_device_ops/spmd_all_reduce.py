@@ -139,8 +139,7 @@ class SpmdAllReduce(base.CheckedCrossDeviceOps):
     tf_compat.mark_as_unsaveable()
     values = [self._on_devices(value) for value, _ in value_destination_pairs]
     if tf.executing_eagerly() and self._num_workers > 1:
-      same_shapes.check(values, self._peers(options).num_replicas,
-                        self.gather_from_programs)
+      same_shapes.check(values, self.gather_from_programs)
     return [self._placed(result, value, destinations)
             for result, (value, destinations) in zip(
                 self._reduced(reduce_op, values, options),

@@ -16,14 +16,13 @@ from tf_cdops.execution import sparse
 _BYTES = 8
 
 
-def check(batch: Sequence[Sequence[Any]], num_replicas: int,
+def check(batch: Sequence[Sequence[Any]],
           gather: Callable[[tf.Tensor], tf.Tensor]) -> None:
   """Raises, in all programs, unless their tensors have the same shapes.
 
   Args:
     batch: values, each of which has one tensor, or tf.IndexedSlices, per device
       of this program. Scalars alone aren't looked at.
-    num_replicas: of all programs.
     gather: (vector) -> the vectors of all programs, joined in their order.
   """
   shapes = ["sparse" if sparse.is_sparse(values[0]) else str(values[0].shape)
@@ -38,9 +37,8 @@ def check(batch: Sequence[Sequence[Any]], num_replicas: int,
   told = _bytes(gather(tf.io.decode_raw(text + "\n", tf.uint8))).decode()
   raise errors.InputError(
       "`value` must have the same shape in all programs, and has "
-      f"{'; '.join(told.splitlines())}, in their order. Where Keras asks, for "
-      "its first batch, give a batch size, and as many examples, that the "
-      f"number of replicas ({num_replicas}) divides.")
+      f"{'; '.join(told.splitlines())}, in their order; pad what is shorter, "
+      "or use `strategy.gather`, which joins.")
 
 
 def _bytes(vector: tf.Tensor) -> bytes:

@@ -1,0 +1,105 @@
+"""What our optimizers have in common: each wraps another."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tf_cdops.keras import replicas
+
+
+class Wrapper(tf.keras.optimizers.Optimizer):
+  """A Keras optimizer that decides when another one is applied.
+
+  Learning rate and iterations are the inner one's. A subclass has
+  `apply_on_replica`.
+
+  Attributes:
+    inner_optimizer: the one that changes weights; it may be a wrapper, too.
+  """
+
+  def __init__(self, optimizer: Any, *, name: str | None = None):
+    """Initializes.
+
+    Args:
+      optimizer: a Keras optimizer, or what `tf.keras.optimizers.get` takes.
+      name: of this one; None for one that is made of the class's.
+    """
+    super().__init__(learning_rate=0.0, name=name)
+    self.inner_optimizer = tf.keras.optimizers.get(optimizer)
+
+  def build(self, variables: Any) -> None:
+    """Makes the variables of both optimizers."""
+    variables = list(variables)
+    if not self.inner_optimizer.built:
+      self.inner_optimizer.build(variables)
+    super().build(variables)
+
+  @tf.autograph.experimental.do_not_convert
+  def apply(self, grads: Any, trainable_variables: Any = None) -> None:
+    """See `tf.keras.optimizers.Optimizer.apply`."""
+    replicas.check_context()
+    gradients = list(grads)
+    if not gradients:
+      return
+    variables = list(self._trainable_variables if trainable_variables is None
+                     else trainable_variables)
+    if not self.built:
+      self.build(variables)
+    self.apply_on_replica(gradients, variables)
+
+  def apply_on_replica(self, gradients: list[Any],
+                       variables: list[Any]) -> None:
+    """Does what `apply` does, in a replica's context; all is built."""
+    raise NotImplementedError
+
+  @property
+  def variables(self) -> list[Any]:
+    return [*super().variables, *self.inner_optimizer.variables]
+
+  @property
+  def learning_rate(self) -> Any:
+    return self.inner_optimizer.learning_rate
+
+  @learning_rate.setter
+  def learning_rate(self, value: Any) -> None:
+    self.inner_optimizer.learning_rate = value
+
+  @property
+  def iterations(self) -> Any:
+    return self.inner_optimizer.iterations
+
+  @property
+  def loss_scale_factor(self) -> Any:
+    return self.inner_optimizer.loss_scale_factor
+
+  @loss_scale_factor.setter
+  def loss_scale_factor(self, value: Any) -> None:
+    # Keras' constructor sets it, and so does a LossScaleOptimizer around.
+    if hasattr(self, "inner_optimizer"):
+      self.inner_optimizer.loss_scale_factor = value
+
+  def scale_loss(self, loss: Any) -> Any:
+    return self.inner_optimizer.scale_loss(loss)
+
+  def finalize_variable_values(self, var_list: Sequence[Any]) -> None:
+    self.inner_optimizer.finalize_variable_values(var_list)
+
+  def get_config(self) -> dict[str, Any]:
+    return {"name": self.name,
+            "optimizer": tf.keras.utils.serialize_keras_object(
+                self.inner_optimizer)}
+
+  @classmethod
+  def from_config(cls, config: dict[str, Any],
+                  custom_objects: Any = None) -> "Wrapper":
+    inner = tf.keras.utils.deserialize_keras_object(
+        config["optimizer"], custom_objects=custom_objects)
+    return cls(**config | {"optimizer": inner})
+
+
+def innermost(optimizer: Any) -> Any:
+  """Returns the optimizer that wraps no other."""
+  while hasattr(optimizer, "inner_optimizer"):
+    optimizer = optimizer.inner_optimizer
+  return optimizer
