@@ -47,15 +47,22 @@ def run(*args: str, first_on_path: tuple[str, ...] = (),
   Returns:
     What it did.
   """
+  env = environment(first_on_path, extras)
+  if columns is not None:
+    env["COLUMNS"] = columns
+  return _run([sys.executable, *args], env)
+
+
+def environment(first_on_path: tuple[str, ...] = (),
+                extras: tuple[str, ...] = ()) -> dict[str, str]:
+  """Returns the environment of a Python with this process's modules."""
   path = [*first_on_path, without_extras(*extras), str(ROOT),
           *filter(None, sys.path)]
   env = os.environ | {"PYTHONPATH": os.pathsep.join(path)}
   env.pop("COLUMNS", None)
   if "TEST_TMPDIR" in env:  # Bazel lets a test write nowhere else.
     env["HOME"] = env["TEST_TMPDIR"]
-  if columns is not None:
-    env["COLUMNS"] = columns
-  return _run([sys.executable, *args], env)
+  return env
 
 
 def run_script(script: str) -> subprocess.CompletedProcess[str]:

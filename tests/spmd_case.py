@@ -9,18 +9,20 @@ from tests import python_process
 from tests import spmd_model
 import tensorflow as tf
 
-_PROGRAM = str(pathlib.Path(spmd_model.__file__).with_name("spmd_program.py"))
+_FOLDER = pathlib.Path(spmd_model.__file__).parent
 
 
 class TestCase(parameterized.TestCase):
   """Each test starts all programs anew."""
 
-  def launch(self, workers, devices, part, *arguments, flags=(), fails=False):
-    """Runs a part of spmd_program; returns what each worker wrote."""
+  def launch(self, workers, devices, part, *arguments, flags=(), fails=False,
+             program="spmd_program"):
+    """Runs a part of a program; returns what each worker wrote."""
     folder = self.create_tempdir().full_path
     done = python_process.run(
         "-m", "tf_cdops", "launch", f"--workers={workers}",
-        f"--devices={devices}", *flags, _PROGRAM, folder, part, *arguments)
+        f"--devices={devices}", *flags, str(_FOLDER / f"{program}.py"), folder,
+        part, *arguments)
     if fails:
       self.assertNotEqual(done.returncode, 0, done.stdout)
       return done

@@ -2,7 +2,7 @@
 
 import json
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -19,6 +19,7 @@ from tf_cdops.cluster import side_channel
 from tf_cdops.cluster import silent_peers
 from tf_cdops.cluster import spmd_arguments
 from tf_cdops.cluster import step_timeout
+from tf_cdops.execution import nonfinite
 from tf_cdops.execution import sparse as sparse_lib
 from tf_cdops.planning import planner
 
@@ -52,6 +53,7 @@ class SpmdStrategy(tf.distribute.MultiWorkerMirroredStrategy):
   def __init__(self, cluster_resolver: Any = None, *,
                all_reduce_spec: Any = "auto", wire: Any = None,
                bytes_per_pack: int | None = None, sparse: str = "gather",
+               on_nonfinite: str | None = None,
                timeout: float | None = None,
                communication_options: Any = None):
     """Waits for all programs, ten minutes at the most, and says for whom.
@@ -73,6 +75,9 @@ class SpmdStrategy(tf.distribute.MultiWorkerMirroredStrategy):
         larger one alone. None to choose. `bytes_per_pack` of the options goes
         before it.
       sparse: how tf.IndexedSlices travel: see `AllReduceCrossDeviceOps`.
+      on_nonfinite: "raise" or "drop", for numbers that aren't finite: see
+        `AllReduceCrossDeviceOps`. All programs raise, and each logs what is
+        dropped of its own replicas.
       timeout: the seconds that a call of a function with all-reduces may take,
         its tracing not included; with `steps_per_execution`, all steps of one
         call. Then the program ends with exit code 3 and says which worker
@@ -97,6 +102,7 @@ class SpmdStrategy(tf.distribute.MultiWorkerMirroredStrategy):
     if bytes_per_pack is not None:
       errors.check_whole_number("bytes_per_pack", bytes_per_pack, 1)
     sparse_lib.check_mode(sparse)
+    nonfinite.check_mode(on_nonfinite)
     spmd_arguments.check_timeout(timeout)
     resolver = spmd_arguments.resolver_of(cluster_resolver)
     cluster = spmd_arguments.cluster_of(resolver)
@@ -109,10 +115,11 @@ class SpmdStrategy(tf.distribute.MultiWorkerMirroredStrategy):
     self._progress = progress.Progress()
     spmd_arguments.split_cpu()
 
-    def make_ops(devices: Sequence[str], num_workers: int) -> Any:
+    def make_ops(devices: Sequence[str], num_workers: int, rank: int) -> Any:
       return cross_device_ops_lib.SpmdAllReduce(
-          devices, num_workers, spec=spec, wire=checked_wire,
+          devices, num_workers, spec=spec, wire=checked_wire, rank=rank,
           bytes_per_pack=bytes_per_pack, sparse=sparse,
+          on_nonfinite=on_nonfinite,
           on_call=self._timeout.enter if self._timeout else None,
           on_arrival=self._progress.note if self._timeout else None)
 
@@ -130,7 +137,7 @@ class SpmdStrategy(tf.distribute.MultiWorkerMirroredStrategy):
       self._agree({
           "all_reduce_spec": str(spec), "wire": str(checked_wire),
           "bytes_per_pack": bytes_per_pack, "sparse": sparse,
-          "timeout": timeout})
+          "on_nonfinite": on_nonfinite, "timeout": timeout})
     silent_peers.name_at_exit(
         tuple(task for task in cluster.workers if task != cluster.own))
 
@@ -166,6 +173,11 @@ class SpmdStrategy(tf.distribute.MultiWorkerMirroredStrategy):
     joined = ops.gather_from_programs(tf.io.decode_raw(text, tf.uint8))
     return [json.loads(line)
             for line in joined.numpy().tobytes().decode().splitlines()]
+
+  def name_tensors(self, variables: Iterable[Any]) -> None:
+    """Lets messages name variables: see `AllReduceCrossDeviceOps`."""
+    ops: cross_device_ops_lib.SpmdAllReduce = self.extended._cross_device_ops
+    ops.name_tensors(variables)
 
   def _who_is_missing(self, number: int) -> str:
     """Says who hasn't made the call of that number."""
