@@ -64,6 +64,7 @@ campaign: $(VENV)/.dev  # Hours: thousands of steps of every spec, and faults.
 	    || exit 1; \
 	done
 	$(VENV)/bin/python -m tests.fault_campaign
+	$(VENV)/bin/python -m tests.guard_campaign
 
 test-oldest: $(OLDEST)/.dev
 	$(OLDEST)/bin/python $(PYTEST)

@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from tf_cdops.cluster import ports
 
-_PROGRAM = str(pathlib.Path(spmd_model.__file__).with_name("spmd_program.py"))
+_FOLDER = pathlib.Path(spmd_model.__file__).parent
 _BOUND = 120.0  # Seconds; for programs to begin, and again to end.
 
 
@@ -43,12 +43,14 @@ class Started:
 class TestCase(parameterized.TestCase):
   """Each test starts all programs anew."""
 
-  def launch(self, workers, devices, part, *arguments, flags=(), fails=False):
-    """Runs a part of spmd_program; returns what each worker wrote."""
+  def launch(self, workers, devices, part, *arguments, flags=(), fails=False,
+             program="spmd_program"):
+    """Runs a part of a program; returns what each worker wrote."""
     folder = self.create_tempdir().full_path
     done = python_process.run(
         "-m", "tf_cdops", "launch", f"--workers={workers}",
-        f"--devices={devices}", *flags, _PROGRAM, folder, part, *arguments)
+        f"--devices={devices}", *flags, str(_FOLDER / f"{program}.py"), folder,
+        part, *arguments)
     if fails:
       self.assertNotEqual(done.returncode, 0, done.stdout)
       return done
@@ -68,7 +70,8 @@ class TestCase(parameterized.TestCase):
     folder = pathlib.Path(self.create_tempdir().full_path)
     with (folder / "errors").open("w") as errors:
       process = self.enter_context(subprocess.Popen(
-          [sys.executable, _PROGRAM, str(folder), part],
+          [sys.executable, str(_FOLDER / "spmd_program.py"), str(folder),
+           part],
           env=python_process.environment() | {"TF_CONFIG": tf_config},
           stdout=subprocess.PIPE, stderr=errors, text=True))
     self.addCleanup(process.kill)  # Before it is waited for.

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
   from tf_cdops.cross_device_ops import ReductionToOneDevice
   from tf_cdops.execution.all_reducing import all_reduce
   from tf_cdops.explaining import explain
+  from tf_cdops.keras import ReplicaCheck
   from tf_cdops.planning.planner import parse_all_reduce_spec
   from tf_cdops.planning.spec import AllReduceSpecTuple
   from tf_cdops.registry import all_reduce_algorithms
@@ -40,6 +41,7 @@ __all__ = [
     "NcclAllReduce",
     "Network",
     "ReductionToOneDevice",
+    "ReplicaCheck",
     "SpmdStrategy",
     "Topology",
     "__version__",
@@ -66,6 +68,7 @@ _HOMES = {
     "NcclAllReduce": "tf_cdops.cross_device_ops",
     "Network": "tf_cdops.cost",
     "ReductionToOneDevice": "tf_cdops.cross_device_ops",
+    "ReplicaCheck": "tf_cdops.keras",
     "SpmdStrategy": "tf_cdops.cluster",
     "Topology": "tf_cdops.base.topology",
     "all_reduce": "tf_cdops.execution.all_reducing",

@@ -47,6 +47,13 @@ class FlagsTest(parameterized.TestCase):
     with self.assertRaisesRegex(ValueError, "`--wire` .int8. has no meaning"):
       build("--cross_device_ops=nccl", "--wire=int8")
 
+  def test_on_nonfinite(self):
+    for choice in ("auto", "multi_worker", "nccl"):
+      self.assertIn("on_nonfinite='drop'", repr(build(
+          f"--cross_device_ops={choice}", "--on_nonfinite=drop")))
+    with self.assertRaisesRegex(ValueError, "`--on_nonfinite` .raise. has no"):
+      build("--cross_device_ops=one_device", "--on_nonfinite=raise")
+
   def test_nothing_is_defined_until_asked_for(self):
     fresh = flags.FlagValues()
     self.assertEmpty(list(fresh))
@@ -109,7 +116,9 @@ class FlagsTest(parameterized.TestCase):
       ("worker_devices", "", "must be a device name"),
       ("wire", "bfloat", "must be None, a codec, or the name of one: .*Did you "
        "mean 'bfloat16'"),
-      ("wire_scope", "inside", "must be 'across', .* or 'all'"))
+      ("wire_scope", "inside", "must be 'across', .* or 'all'"),
+      ("on_nonfinite", "drp", "must be None, 'raise' or 'drop'.* Did you mean "
+       "'drop'"))
   def test_refuses(self, name, text, message):
     with self.assertRaisesRegex(
         flags.IllegalFlagValueError, rf"flag --{name}=.*{message}"):

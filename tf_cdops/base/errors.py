@@ -43,6 +43,12 @@ class ClusterError(RuntimeError):
   __init__ = Exception.__init__  # As above.
 
 
+class ReplicasDifferError(RuntimeError):
+  """A mirrored variable of which replicas have different values."""
+
+  __init__ = Exception.__init__  # As above.
+
+
 def is_whole_number(value: object, least: int,
                     most: int | None = None) -> bool:
   """Whether it is one, and in range; True and 2.0 aren't."""

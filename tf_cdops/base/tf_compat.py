@@ -106,6 +106,11 @@ def mirrored_strategy_over(
   return strategy
 
 
+def cross_device_ops_of(strategy: Any) -> Any:
+  """Returns what a strategy reduces with, if it has such a thing."""
+  return getattr(strategy.extended, "_cross_device_ops", None)
+
+
 class SpmdExtended(_collective_strategy.CollectiveAllReduceExtended):
   """What does MultiWorkerMirroredStrategy's work, with another way to reduce.
 
@@ -114,18 +119,20 @@ class SpmdExtended(_collective_strategy.CollectiveAllReduceExtended):
   """
 
   def __init__(self, strategy: Any, cluster_resolver: Any, options: Any,
-               make_ops: Callable[[Sequence[str], int], Any]):
+               make_ops: Callable[[Sequence[str], int, int], Any]):
     """Initializes; waits for all workers.
 
     Args:
       strategy: whose it is.
       cluster_resolver: the workers; None for TF_CONFIG.
       options: tf.distribute.experimental.CommunicationOptions.
-      make_ops: (devices, number of workers) -> what it reduces with.
+      make_ops: (devices, number of workers, number of this one) -> what it
+        reduces with.
     """
     super().__init__(strategy, cluster_resolver=cluster_resolver,
                      communication_options=options)
-    self._cross_device_ops = make_ops(self.worker_devices, self._num_workers)
+    self._cross_device_ops = make_ops(self.worker_devices, self._num_workers,
+                                      self._id_in_cluster)
 
   def _initialize_local_devices(self, cluster_resolver: Any,
                                 worker_device: str) -> Any:

@@ -18,6 +18,7 @@ from tf_cdops import registry
 from tf_cdops.base import device_names
 from tf_cdops.base import errors
 from tf_cdops.cost import given as given_links
+from tf_cdops.execution import nonfinite
 from tf_cdops.planning import planner
 from tf_cdops.planning import spec as spec_lib
 
@@ -29,11 +30,11 @@ _PACKING = ("num_packs", "agg_small_grads_max_bytes",
 _REPLACE_PACKING = {"num_packs", "agg_small_grads_max_bytes"}
 _HEEDS = {
     "auto": ("all_reduce_spec", "worker_devices", "num_gpus_per_worker",
-             "network", "wire", "wire_scope", *_PACKING),
+             "network", "wire", "wire_scope", "on_nonfinite", *_PACKING),
     "multi_worker": ("all_reduce_spec", "worker_devices",
                      "num_gpus_per_worker", "network", "wire", "wire_scope",
-                     *_PACKING),
-    "nccl": ("num_packs",),
+                     "on_nonfinite", *_PACKING),
+    "nccl": ("num_packs", "on_nonfinite"),
     "one_device": ("reduce_to_device",),
 }
 _ALL = sorted({name for names in _HEEDS.values() for name in names})
@@ -124,6 +125,10 @@ def define_flags(
   define("wire_scope", _scope, "scope",
          "'across' or 'all'",
          "'all' encodes messages between devices of one worker, too.")
+  define("on_nonfinite", nonfinite.check_mode, "action", "'raise' or 'drop'",
+         "What becomes of a NaN or an infinity on a replica: 'raise' an error "
+         "that names replica and tensor, or 'drop' that tensor from the sum "
+         "and log it. Default: it isn't looked for.")
   for name in ("cross_device_ops", *_ALL):  # So that --help shows them.
     flag_values.register_key_flag_for_module(sys.argv[0], flag_values[name])
 

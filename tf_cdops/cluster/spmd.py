@@ -4,7 +4,7 @@ import functools
 import json
 import secrets
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -49,6 +49,7 @@ class SpmdStrategy(tf.distribute.MultiWorkerMirroredStrategy):
   def __init__(self, cluster_resolver: Any = None, *,
                all_reduce_spec: Any = "auto", wire: Any = None,
                bytes_per_pack: int | None = None, sparse: str = "gather",
+               on_nonfinite: str | None = None,
                timeout: float | None = None,
                communication_options: Any = None):
     """Waits for all programs, ten minutes at the most, and says for whom.
@@ -70,6 +71,9 @@ class SpmdStrategy(tf.distribute.MultiWorkerMirroredStrategy):
         larger one alone. None to choose. `bytes_per_pack` of the options goes
         before it.
       sparse: how tf.IndexedSlices travel: see `AllReduceCrossDeviceOps`.
+      on_nonfinite: "raise" or "drop", for numbers that aren't finite: see
+        `AllReduceCrossDeviceOps`. All programs raise, and each logs what is
+        dropped of its own replicas.
       timeout: the seconds that a call of a function with all-reduces may take,
         its tracing not included; with `steps_per_execution`, all steps of one
         call. Then the program ends with exit code 3 and says which worker
@@ -86,7 +90,7 @@ class SpmdStrategy(tf.distribute.MultiWorkerMirroredStrategy):
       ClusterError: if this program's port is in use, or programs differ.
     """
     settings = spmd_arguments.check_settings(
-        all_reduce_spec, wire, bytes_per_pack, sparse, timeout)
+        all_reduce_spec, wire, bytes_per_pack, sparse, on_nonfinite, timeout)
     options = spmd_arguments.check_options(communication_options)
     resolver = spmd_arguments.resolver_of(cluster_resolver)
     cluster = spmd_arguments.cluster_of(resolver)
@@ -115,10 +119,11 @@ class SpmdStrategy(tf.distribute.MultiWorkerMirroredStrategy):
         tuple(task for task in cluster.workers if task != cluster.own))
 
   def _make_ops(self, settings: spmd_arguments.Settings,
-                devices: Sequence[str], num_workers: int) -> Any:
+                devices: Sequence[str], num_workers: int, rank: int) -> Any:
     return cross_device_ops_lib.SpmdAllReduce(
-        devices, num_workers, spec=settings.spec, wire=settings.wire,
-        bytes_per_pack=settings.bytes_per_pack, sparse=settings.sparse,
+        devices, num_workers, rank=rank, spec=settings.spec,
+        wire=settings.wire, bytes_per_pack=settings.bytes_per_pack,
+        sparse=settings.sparse, on_nonfinite=settings.on_nonfinite,
         on_call=self._watch.on_call if self._watch else None,
         on_arrival=self._watch.on_arrival if self._watch else None)
 
@@ -149,6 +154,11 @@ class SpmdStrategy(tf.distribute.MultiWorkerMirroredStrategy):
     joined = ops.gather_from_programs(tf.io.decode_raw(text, tf.uint8))
     return [json.loads(line)
             for line in joined.numpy().tobytes().decode().splitlines()]
+
+  def name_tensors(self, variables: Iterable[Any]) -> None:
+    """Lets messages name variables: see `AllReduceCrossDeviceOps`."""
+    ops: cross_device_ops_lib.SpmdAllReduce = self.extended._cross_device_ops
+    ops.name_tensors(variables)
 
   def reduce(self, reduce_op: Any, value: Any, axis: Any = None) -> Any:
     """As `tf.distribute.Strategy.reduce`, and of structures of values, too.

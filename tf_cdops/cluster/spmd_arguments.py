@@ -11,6 +11,7 @@ from tf_cdops import registry
 from tf_cdops.base import errors
 from tf_cdops.base import tf_compat
 from tf_cdops.cluster import addresses
+from tf_cdops.execution import nonfinite
 from tf_cdops.execution import sparse as sparse_lib
 from tf_cdops.planning import planner
 from tf_cdops.planning import spec as spec_lib
@@ -27,17 +28,19 @@ class Settings:
   wire: registry.Wire | None
   bytes_per_pack: int | None
   sparse: str
+  on_nonfinite: str | None
   timeout: float | None
 
   def told(self) -> dict[str, Any]:
     """Returns them as programs tell each other, by the arguments' names."""
     return {"all_reduce_spec": str(self.spec), "wire": str(self.wire),
             "bytes_per_pack": self.bytes_per_pack, "sparse": self.sparse,
-            "timeout": self.timeout}
+            "on_nonfinite": self.on_nonfinite, "timeout": self.timeout}
 
 
 def check_settings(all_reduce_spec: Any, wire: Any, bytes_per_pack: Any,
-                   sparse: Any, timeout: Any) -> Settings:
+                   sparse: Any, on_nonfinite: Any,
+                   timeout: Any) -> Settings:
   """Returns what arguments mean; raises a ValueError for a wrong one."""
   spec = planner.parse_all_reduce_spec(all_reduce_spec)
   checked_wire = spec.wire_for(wire, "across")
@@ -49,7 +52,8 @@ def check_settings(all_reduce_spec: Any, wire: Any, bytes_per_pack: Any,
     errors.check_whole_number("bytes_per_pack", bytes_per_pack, 1)
   _check_timeout(timeout)
   return Settings(spec, checked_wire, bytes_per_pack,
-                  sparse_lib.check_mode(sparse), timeout)
+                  sparse_lib.check_mode(sparse),
+                  nonfinite.check_mode(on_nonfinite), timeout)
 
 
 def check_options(options: Any) -> Any:

@@ -15,7 +15,7 @@ from tf_cdops.base import errors
 from tf_cdops.base import tf_compat
 from tf_cdops.base import topology as topology_lib
 from tf_cdops.cost import given as given_links
-from tf_cdops.cross_device_ops import base
+from tf_cdops.cross_device_ops import guarded
 from tf_cdops.cross_device_ops import reduction_to_one_device
 from tf_cdops.execution import devices as devices_lib
 from tf_cdops.execution import executor
@@ -27,7 +27,7 @@ from tf_cdops.planning import pinned
 from tf_cdops.planning import planner
 
 
-class AllReduceCrossDeviceOps(base.CheckedCrossDeviceOps):
+class AllReduceCrossDeviceOps(guarded.GuardedCrossDeviceOps):
   """All-reduces with an algorithm of your choice, tensors packed or not.
 
   What isn't an all-reduce (one destination, or other devices than the
@@ -45,7 +45,7 @@ class AllReduceCrossDeviceOps(base.CheckedCrossDeviceOps):
                agg_small_grads_max_bytes: int = 0,
                agg_small_grads_max_group: int = 10, *,
                sparse: str = "gather", wire: Any = None,
-               wire_scope: str = "across"):
+               wire_scope: str = "across", on_nonfinite: str | None = None):
     """Initializes with an algorithm and a way of packing.
 
     Args:
@@ -87,11 +87,25 @@ class AllReduceCrossDeviceOps(base.CheckedCrossDeviceOps):
         local variables.
       wire_scope: "across" for messages between workers, "all" for those
         between devices of one worker, too.
+      on_nonfinite: what becomes of numbers that aren't finite (NaN, inf or
+        -inf), which would spoil every replica's weights. None for nothing:
+        no op is emitted. "raise" raises tf.errors.InvalidArgumentError.
+        "drop" leaves a replica's tensor out of the sum, and says so on
+        standard error: if that befalls k of N replicas, the sum of the others
+        is multiplied by N/(N-k), so that a mean is that of the others; if it
+        befalls all, it raises. Both name the replica, its worker, how many
+        elements there are, and the variable if `name_tensors` has made it
+        known, else the tensor's position, shape and dtype. Each replica's
+        device looks at its own values before they are summed, and all
+        replicas decide alike. Every floating or complex value that this
+        object reduces is looked at: metrics, and what a user's own `reduce`
+        brings here, too.
 
     Raises:
-      ValueError: for a wrong spec, a negative number, or an unknown `sparse`.
+      ValueError: for a wrong spec, a negative number, an unknown `sparse` or
+        `on_nonfinite`.
     """
-    super().__init__()
+    super().__init__(on_nonfinite)
     self._spec = planner.parse_all_reduce_spec(all_reduce_alg,
                                                "all_reduce_alg")
     self._packing = self._as_in_file(planner.Packing(
@@ -148,20 +162,15 @@ class AllReduceCrossDeviceOps(base.CheckedCrossDeviceOps):
         f"agg_small_grads_max_group={packing.small_max_group}",
         f"sparse={self._sparse!r}",
         *([f"wire={self._wire.codec.name!r}",
-           f"wire_scope={self._wire.scope!r}"] if self._wire else [])]
+           f"wire_scope={self._wire.scope!r}"] if self._wire else []),
+        *self._guard_settings()]
 
-  def reduce_implementation(self, reduce_op: Any, per_replica_value: Any,
-                            destinations: Any, options: Any) -> Any:
-    return self.batch_reduce_implementation(
-        reduce_op, [(per_replica_value, destinations)], options)[0]
-
-  def batch_reduce_implementation(self, reduce_op: Any,
-                                  value_destination_pairs: Any,
-                                  options: Any) -> list[Any]:
-    results: list[Any] = [None] * len(value_destination_pairs)
+  def _reduce_batch(self, reduce_op: Any, pairs: Sequence[tuple[Any, Any]],
+                    options: Any) -> list[Any]:
+    results: list[Any] = [None] * len(pairs)
     batches: dict[topology_lib.Topology, dict[int, Sequence[Any]]] = (
         collections.defaultdict(dict))
-    for i, (value, destinations) in enumerate(value_destination_pairs):
+    for i, (value, destinations) in enumerate(pairs):
       names = self._all_reduce_devices(value, destinations)
       topology = self._topology(names) if names else None
       if topology is None:
@@ -184,7 +193,7 @@ class AllReduceCrossDeviceOps(base.CheckedCrossDeviceOps):
           reduce_op, topology, list(batch.values()), options)
       for i, (tensors, algorithm) in zip(batch, reduced, strict=True):
         results[i] = self._checked(
-            i, value_destination_pairs[i][0], tf_compat.mirrored(tensors),
+            i, pairs[i][0], tf_compat.mirrored(tensors),
             reduce_op, f"reduced by {algorithm!r}")
     return results
 

@@ -31,6 +31,10 @@ def _todays_keywords(method: Callable[..., Any]) -> Callable[..., Any]:
 _as_it_is = tf.autograph.experimental.do_not_convert
 
 
+def _given(options: Any) -> Any:
+  return options or tf.distribute.experimental.CommunicationOptions()
+
+
 class CheckedCrossDeviceOps(tf.distribute.CrossDeviceOps):
   """Checks what callers hand over, then does what tf.distribute documents.
 
@@ -38,6 +42,9 @@ class CheckedCrossDeviceOps(tf.distribute.CrossDeviceOps):
   better than one by one, `batch_reduce_implementation`; both get distributed
   values and destinations that are already checked.
   """
+
+  # Whether those two get what needs no sum, too, since there is one replica.
+  _looks_at_single_values = False
 
   @_as_it_is
   @_todays_keywords
@@ -47,6 +54,9 @@ class CheckedCrossDeviceOps(tf.distribute.CrossDeviceOps):
     inputs.check_reduce_op(reduce_op)
     inputs.check_destinations(destinations)
     value = inputs.value_to_reduce(per_replica_value)
+    if self._looks_at_single_values:
+      return self.reduce_implementation(reduce_op, value, destinations,
+                                        _given(options))
     return super().reduce(reduce_op, value, destinations, options)
 
   @_as_it_is
@@ -58,11 +68,10 @@ class CheckedCrossDeviceOps(tf.distribute.CrossDeviceOps):
     pairs = inputs.pairs_to_reduce(value_destination_pairs)
     if not pairs:
       return []
-    if len(pairs[0][0].values) > 1:
+    if len(pairs[0][0].values) > 1 or self._looks_at_single_values:
       # The base looks for single values, comparing every device to do so.
-      return self.batch_reduce_implementation(
-          reduce_op, pairs,
-          options or tf.distribute.experimental.CommunicationOptions())
+      return self.batch_reduce_implementation(reduce_op, pairs,
+                                              _given(options))
     return super().batch_reduce(reduce_op, pairs, options)
 
   @_as_it_is

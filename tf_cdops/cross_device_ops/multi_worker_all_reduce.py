@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from absl import logging
-import tensorflow as tf
 
 from tf_cdops import registry
 from tf_cdops.base import device_names
@@ -16,6 +15,7 @@ from tf_cdops.base import tf_compat
 from tf_cdops.base import topology as topology_lib
 from tf_cdops.cost import given as given_links
 from tf_cdops.cross_device_ops import all_reduce
+from tf_cdops.cross_device_ops import guarded
 from tf_cdops.cross_device_ops import reduction_to_one_device
 from tf_cdops.execution import devices as devices_lib
 from tf_cdops.execution import self_checking
@@ -42,7 +42,8 @@ class MultiWorkerAllReduce(all_reduce.AllReduceCrossDeviceOps):
                topology: topology_lib.Topology | None = None,
                sparse: str = "gather", reproducible: bool = False,
                self_check: bool = False, network: Any = None,
-               wire: Any = None, wire_scope: str = "across"):
+               wire: Any = None, wire_scope: str = "across",
+               on_nonfinite: str | None = None):
     """Initializes the all-reduce algorithm.
 
     Args:
@@ -78,6 +79,7 @@ class MultiWorkerAllReduce(all_reduce.AllReduceCrossDeviceOps):
         devices commonly have.
       wire: see `AllReduceCrossDeviceOps`.
       wire_scope: see `AllReduceCrossDeviceOps`.
+      on_nonfinite: see `AllReduceCrossDeviceOps`.
 
     Raises:
       ValueError: for a wrong spec, device or number.
@@ -85,7 +87,7 @@ class MultiWorkerAllReduce(all_reduce.AllReduceCrossDeviceOps):
     super().__init__(planner.parse_all_reduce_spec(all_reduce_spec),
                      num_packs, agg_small_grads_max_bytes,
                      agg_small_grads_max_group, sparse=sparse, wire=wire,
-                     wire_scope=wire_scope)
+                     wire_scope=wire_scope, on_nonfinite=on_nonfinite)
     self._worker_devices = _check_worker_devices(worker_devices)
     self._num_gpus = (None if num_gpus_per_worker is None else
                       errors.check_whole_number("num_gpus_per_worker",
@@ -156,14 +158,20 @@ class MultiWorkerAllReduce(all_reduce.AllReduceCrossDeviceOps):
       _warn_of_other_gpus(topology, self._num_gpus)
     return topology
 
+  def _grouped_for_names(self, names: tuple[str, ...]
+                         ) -> topology_lib.Topology | None:
+    if self._declared is not None and len(names) == len(
+        self._declared.devices):
+      return self._declared
+    return super()._grouped_for_names(names)
+
   def _checked(self, position: int, value: Any, result: Any, reduce_op: Any,
                how: str) -> Any:
     if not self._self_check:
       return result
-    parts = (result.values if isinstance(
-        result, tf.distribute.DistributedValues) else (result,))
     return tf_compat.mirrored(self_checking.verified(
-        value.values, parts, reduce_op, f"tensor {position}", how))
+        value.values, guarded.parts_of(result), reduce_op,
+        f"tensor {position}", how))
 
 
 def _check_worker_devices(names: Any) -> tuple[str, ...] | None:

@@ -22,22 +22,26 @@ class NcclAllReduce(all_reduce.AllReduceCrossDeviceOps):
   ...     ["CPU:0", "CPU:1"], cross_device_ops=tf_cdops.NcclAllReduce())
   """
 
-  def __init__(self, num_packs: int = 1, *, sparse: str = "gather"):
+  def __init__(self, num_packs: int = 1, *, sparse: str = "gather",
+               on_nonfinite: str | None = None):
     """Initializes with a way of packing.
 
     Args:
       num_packs: a non-negative integer. The number of packs to join values
         into. If zero, no packing will be done.
       sparse: see `AllReduceCrossDeviceOps`.
+      on_nonfinite: see `AllReduceCrossDeviceOps`.
 
     Raises:
       ValueError: if `num_packs` is negative.
     """
-    super().__init__("nccl", num_packs, sparse=sparse)
+    super().__init__("nccl", num_packs, sparse=sparse,
+                     on_nonfinite=on_nonfinite)
     self._warned = False
 
   def _settings(self) -> list[str]:
-    return [f"num_packs={self._packing.num_packs}", f"sparse={self._sparse!r}"]
+    return [f"num_packs={self._packing.num_packs}", f"sparse={self._sparse!r}",
+            *self._guard_settings()]
 
   def _topology(self, names: tuple[str, ...]) -> topology_lib.Topology | None:
     reason = _why_not(names)

@@ -10,11 +10,12 @@ from tf_cdops.base import device_names
 from tf_cdops.base import errors
 from tf_cdops.base import tf_compat
 from tf_cdops.base import topology as topology_lib
-from tf_cdops.cross_device_ops import base
+from tf_cdops.cross_device_ops import guarded
 from tf_cdops.execution import executor
 from tf_cdops.execution import feedback
 from tf_cdops.execution import inputs
 from tf_cdops.execution import kept_functions
+from tf_cdops.execution import nonfinite
 from tf_cdops.execution import same_shapes
 from tf_cdops.execution import sparse as sparse_lib
 from tf_cdops.execution import spmd
@@ -25,7 +26,7 @@ from tf_cdops.planning import spmd_rules
 from tf_cdops.registry import requirements
 
 
-class SpmdAllReduce(base.CheckedCrossDeviceOps):
+class SpmdAllReduce(guarded.GuardedCrossDeviceOps):
   """What `SpmdStrategy` reduces with, on the devices of one program.
 
   Every call is one of all programs: each makes the same, in the same order.
@@ -34,6 +35,7 @@ class SpmdAllReduce(base.CheckedCrossDeviceOps):
   def __init__(self, devices: Sequence[str], num_workers: int, *,
                spec: spec_lib.AllReduceSpec, wire: registry.Wire | None = None,
                bytes_per_pack: int | None = None, sparse: str = "gather",
+               on_nonfinite: str | None = None, rank: int = 0,
                on_call: Callable[[], int] | None = None,
                on_arrival: Callable[..., None] | None = None):
     """Initializes.
@@ -45,12 +47,15 @@ class SpmdAllReduce(base.CheckedCrossDeviceOps):
       wire: how messages between programs are encoded.
       bytes_per_pack: the most bytes that travel together; None to choose.
       sparse: see `AllReduceCrossDeviceOps`.
+      on_nonfinite: see `AllReduceCrossDeviceOps`.
+      rank: the number of this program.
       on_call: is called when a function that has all-reduces is.
       on_arrival: emits what tells that an all-reduce can begin; see
         `KeptFunctions`.
     """
-    super().__init__()
+    super().__init__(on_nonfinite)
     self._devices, self._num_workers = tuple(devices), num_workers
+    self._rank = rank
     self._wire = wire if num_workers > 1 else None
     self._bytes_per_pack = bytes_per_pack
     self._sparse = sparse_lib.check_mode(sparse)
@@ -72,6 +77,7 @@ class SpmdAllReduce(base.CheckedCrossDeviceOps):
     return SpmdAllReduce(
         self._devices, self._num_workers, spec=self.spec, wire=self._wire,
         bytes_per_pack=self._bytes_per_pack, sparse=self._sparse,
+        on_nonfinite=self._on_nonfinite, rank=self._rank,
         on_call=self._on_call, on_arrival=self._on_arrival)
 
   def plan(self, sizes: tuple[planner.TensorSize, ...],
@@ -128,11 +134,6 @@ class SpmdAllReduce(base.CheckedCrossDeviceOps):
                            _meant_by(destinations, per_replica_value), axis,
                            options)
 
-  def reduce_implementation(self, reduce_op: Any, per_replica_value: Any,
-                            destinations: Any, options: Any) -> Any:
-    return self.batch_reduce_implementation(
-        reduce_op, [(per_replica_value, destinations)], options)[0]
-
   def batch_reduce_implementation(self, reduce_op: Any,
                                   value_destination_pairs: Any,
                                   options: Any) -> list[Any]:
@@ -140,9 +141,10 @@ class SpmdAllReduce(base.CheckedCrossDeviceOps):
     values = [self._on_devices(value) for value, _ in value_destination_pairs]
     if tf.executing_eagerly() and self._num_workers > 1:
       same_shapes.check(values, self.gather_from_programs)
+    labels = self._labels(value_destination_pairs)
     return [self._placed(result, value, destinations)
             for result, (value, destinations) in zip(
-                self._reduced(reduce_op, values, options),
+                self._reduced(reduce_op, values, labels, options),
                 value_destination_pairs, strict=True)]
 
   def _gather_implementation(self, per_replica_value: Any, destinations: Any,
@@ -167,16 +169,40 @@ class SpmdAllReduce(base.CheckedCrossDeviceOps):
             for part, place in zip(value.values, self._devices, strict=True)]
 
   def _reduced(self, reduce_op: Any, batch: Sequence[Sequence[Any]],
-               options: Any) -> list[list[Any]]:
+               labels: Sequence[str], options: Any) -> list[list[Any]]:
     """Returns results, one per device, of values, one per device each."""
     peers = self._peers(options)
     prepared = [sparse_lib.prepare(values, self._devices, self._sparse)
                 for values in batch]
     cap = options.bytes_per_pack if options else 0
+    # What has been emitted has the names that were known then.
     results: list[list[Any]] = self._emitted.run(
-        ("reduce", reduce_op, peers, cap),
-        lambda values: self._emit(reduce_op, values, peers, options), prepared,
-        alike=True)
+        ("reduce", reduce_op, peers, cap, *labels),
+        lambda values: self._emit_guarded(reduce_op, values, labels, peers,
+                                          options), prepared, alike=True)
+    return results
+
+  def _emit_guarded(self, reduce_op: Any, batch: Sequence[Sequence[Any]],
+                    labels: Sequence[str], peers: peers_lib.Peers,
+                    options: Any) -> list[list[Any]]:
+    which = [i for i, values in enumerate(batch)
+             if labels and nonfinite.can_be(values[0].dtype)]
+    if not which:
+      return self._emit(reduce_op, batch, peers, options)
+    gather = lambda counts: tf.reshape(
+        peers.all_gather(counts, self._devices[0]), [-1, len(which)])
+    guard = self._guard(
+        self._devices, self.topology, [labels[i] for i in which],
+        gather if self._num_workers > 1 else None,
+        self._rank * len(self._devices))
+    look = guard.look([batch[i] for i in which])
+    kept = list(batch)
+    for i, values in zip(which, look.batch, strict=True):
+      kept[i] = values
+    results = self._emit(reduce_op, kept, peers, options)
+    for i, parts in zip(which, guard.answered(
+        look, [results[i] for i in which]), strict=True):
+      results[i] = parts
     return results
 
   def _emit(self, reduce_op: Any, batch: Sequence[Sequence[Any]],

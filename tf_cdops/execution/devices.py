@@ -1,5 +1,6 @@
 """Which devices there are, and which one a value is on."""
 
+import dataclasses
 from typing import Any
 
 import tensorflow as tf
@@ -37,6 +38,12 @@ def check_present(name: str, argument: str) -> None:
 def device_of(value: Any) -> str:
   """Returns the device of a tensor, variable or IndexedSlices, maybe ""."""
   return value.device or ""
+
+
+def host_of(name: str) -> str:
+  """Returns the CPU beside a device; nothing is known of a nameless one."""
+  return name and str(dataclasses.replace(
+      device_names.parse(name), type="CPU", index=0))
 
 
 def devices_of(values: tuple[Any, ...]) -> tuple[str, ...]:

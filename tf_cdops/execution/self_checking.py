@@ -11,7 +11,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf_cdops.base import device_names
 from tf_cdops.execution import devices
 from tf_cdops.execution import executor
 from tf_cdops.execution import sparse
@@ -33,7 +32,7 @@ def verified(values: Sequence[Any], results: Sequence[Any], reduce_op: Any,
     them differs from the plain sum.
   """
   names = [devices.device_of(result) for result in results]
-  with tf.device(_host(names[0])):
+  with tf.device(devices.host_of(names[0])):
     plain = _plain_sum(
         [value if sparse.is_sparse(value) else tf.convert_to_tensor(value)
          for value in values], reduce_op)
@@ -44,12 +43,6 @@ def verified(values: Sequence[Any], results: Sequence[Any], reduce_op: Any,
   with tf.control_dependencies([op for op in passed if op is not None]):
     return [executor.copy_to([name], result)[0]
             for result, name in zip(results, names, strict=True)]
-
-
-def _host(name: str) -> str:
-  """Returns the CPU beside a device; nothing is known of a nameless one."""
-  return name and str(dataclasses.replace(
-      device_names.parse(name), type="CPU", index=0))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,0 +1,213 @@
+"""Measures what `on_nonfinite` and `ReplicaCheck` cost.
+
+    python -m benchmarks.guard [--rounds=30]
+
+A bare all-reduce of ResNet-50's gradients, and steps that train a small
+convolutional net, each with the guard and without; then a thousand steps of
+that training with `ReplicaCheck(every=100)` and without. What is compared is
+run in turn, round by round. It writes GUARD.md beside this file.
+"""
+
+import argparse
+import dataclasses
+import pathlib
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from benchmarks import machine
+from benchmarks import workloads
+import numpy as np
+import tensorflow as tf
+
+import tf_cdops
+from tf_cdops.cli import output
+from tf_cdops.cli.measuring import contenders
+from tf_cdops.cli.measuring import exact_inputs
+from tf_cdops.cli.measuring import sites
+from tf_cdops.cli.measuring import steps
+from tf_cdops.cli.measuring import timing
+from tf_cdops.explaining import text_table
+
+_FOLDER = pathlib.Path(__file__).resolve().parent
+_MODES = (None, "raise", "drop")
+_PLAIN = str(None)
+_DEVICES = (2, 4)
+_BATCH, _IMAGE, _CLASSES = 32, (28, 28, 1), 10
+_EVERY, _STEPS = 100, 1000
+_BARE, _TRAINING, _CHECK = 1.35, 1.05, 1.01  # What each may cost at most.
+
+
+@dataclasses.dataclass(frozen=True)
+class Cost:
+  """What something costs.
+
+  Attributes:
+    what: what was run.
+    guard: with what.
+    seconds: without it, the median.
+    ratios: of each round, with it and without.
+    limit: what the median ratio may be.
+  """
+
+  what: str
+  guard: str
+  seconds: float
+  ratios: Sequence[float]
+  limit: float
+
+  @property
+  def ratio(self) -> float:
+    return statistics.median(self.ratios)
+
+
+def make_ops(mode: str | None) -> Any:
+  return tf_cdops.MultiWorkerAllReduce(all_reduce_spec="auto",
+                                       on_nonfinite=mode)
+
+
+def compared(what: str, runs: Mapping[str, Callable[[], None]], rounds: int,
+             limit: float) -> list[Cost]:
+  """Runs each in turn; returns what those cost that aren't plain."""
+  timed = timing.rounds(runs)
+  next(timed), next(timed)  # The first allocate what later ones use.
+  seconds = [next(timed) for _ in range(rounds)]
+  plain = statistics.median(one[_PLAIN] for one in seconds)
+  return [Cost(what, name, plain, [one[name] / one[_PLAIN] for one in seconds],
+               limit) for name in runs if name != _PLAIN]
+
+
+def bare(devices: int, rounds: int) -> list[Cost]:
+  """An all-reduce and nothing else."""
+  inputs = exact_inputs.make(sites.local("CPU", devices),
+                             workloads.named("resnet").sizes)
+  runs = {}
+  for mode in _MODES:
+    step = steps.build(contenders.Contender(
+        str(mode), True, lambda mode=mode: make_ops(mode)), inputs)
+    if steps.count_wrong(step, inputs):
+      raise AssertionError(f"{mode}: a sum is wrong")
+    runs[str(mode)] = step.run
+  return compared(f"all-reduce of ResNet-50, {devices} devices", runs, rounds,
+                  _BARE)
+
+
+class Training:
+  """A small convolutional net that is trained on some devices."""
+
+  def __init__(self, devices: int, mode: str | None):
+    strategy = tf.distribute.MirroredStrategy(
+        [f"CPU:{i}" for i in range(devices)], cross_device_ops=make_ops(mode))
+    with strategy.scope():
+      tf.keras.utils.set_random_seed(0)
+      self.model = tf.keras.Sequential([
+          tf.keras.layers.Input(_IMAGE),
+          tf.keras.layers.Conv2D(32, 3, activation="relu"),
+          tf.keras.layers.MaxPooling2D(),
+          tf.keras.layers.Conv2D(64, 3, activation="relu"),
+          tf.keras.layers.MaxPooling2D(), tf.keras.layers.Flatten(),
+          tf.keras.layers.Dense(_CLASSES)])
+      self.optimizer = tf.keras.optimizers.Adam()
+      self.optimizer.build(self.model.trainable_variables)
+    rng = np.random.default_rng(0)
+    images = rng.normal(size=[_BATCH, *_IMAGE]).astype("float32")
+    labels = rng.integers(0, _CLASSES, _BATCH)
+
+    def replica() -> None:
+      with tf.GradientTape() as tape:
+        loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(
+            labels, self.model(images, training=True)))
+      weights = self.model.trainable_variables
+      self.optimizer.apply_gradients(zip(tape.gradient(
+          loss, [weight.value for weight in weights]), weights, strict=True))
+
+    self.step = tf.function(lambda: strategy.run(replica), autograph=False)
+    self.step()
+
+  def run(self, count: int = 5) -> None:
+    for _ in range(count):
+      self.step()
+    self.optimizer.iterations.numpy()
+
+  @property
+  def variables(self) -> list[Any]:
+    return [*self.model.trainable_variables, *self.optimizer.variables]
+
+
+def training(devices: int, rounds: int) -> list[Cost]:
+  """Steps of training, with the guard and without."""
+  return compared(
+      f"5 steps of training, {devices} devices",
+      {str(mode): Training(devices, mode).run for mode in _MODES}, rounds,
+      _TRAINING)
+
+
+def checking(devices: int) -> list[Cost]:
+  """As many steps, with checks of the replicas and without."""
+  trained = Training(devices, None)
+  trained.run()
+  check = tf_cdops.ReplicaCheck(every=_EVERY)
+  seconds: dict[str, list[float]] = {_PLAIN: [], "ReplicaCheck": []}
+
+  def with_check() -> None:
+    trained.run(_EVERY)
+    check(trained.variables)
+
+  runs = {_PLAIN: lambda: trained.run(_EVERY), "ReplicaCheck": with_check}
+  timed = timing.rounds(runs)
+  for _ in range(_STEPS // _EVERY):
+    for name, one in next(timed).items():
+      seconds[name].append(one)
+  what = f"{_EVERY} steps of training, {devices} devices"
+  plain, guarded = seconds.values()
+  return [
+      Cost(what, "ReplicaCheck", statistics.median(plain),
+           [a / b for a, b in zip(guarded, plain, strict=True)], _CHECK),
+      # The first check is traced.
+      Cost(f"{_STEPS} steps of training, {devices} devices",
+           "ReplicaCheck, all in all", sum(plain), [sum(guarded) / sum(plain)],
+           _CHECK)]
+
+
+def report(costs: Sequence[Cost], rounds: int) -> str:
+  rows = []
+  for cost in costs:
+    summary = timing.Summary.from_samples(cost.ratios)
+    rows.append((
+        cost.what, cost.guard, f"{1e3 * cost.seconds:.1f}",
+        f"{cost.ratio:.3f}", f"{summary.low:.3f} to {summary.high:.3f}",
+        f"{cost.limit:g}", "yes" if cost.ratio <= cost.limit else "no"))
+  return "\n\n".join([
+      "# What the guard costs",
+      f"`python -m benchmarks.guard --rounds={rounds}`: logical CPU devices of "
+      "one machine, the spec `auto`. A ratio is the median over rounds of the "
+      "time with the guard to the time without, in the same round; then where "
+      "the median lies with a confidence of 95%. The net has two convolutions "
+      f"and a dense layer, batches of {_BATCH} images of 28 x 28 on each "
+      "device, and Adam.",
+      text_table.markdown(("", ""), machine.facts().items()),
+      text_table.markdown(
+          ("what", "with", ">without, ms", ">ratio", "95%", ">limit", "holds"),
+          rows)]) + "\n"
+
+
+def main() -> None:
+  parser = argparse.ArgumentParser(
+      description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+  parser.add_argument("--rounds", type=int, default=30)
+  parser.add_argument("--out", default=str(_FOLDER / "GUARD.md"),
+                      metavar="FILE")
+  args = parser.parse_args()
+  sites.configure_cpus(max(_DEVICES))
+  tf.get_logger().setLevel("ERROR")
+  costs = []
+  for devices in _DEVICES:
+    costs += bare(devices, args.rounds) + training(devices, args.rounds)
+  costs += checking(_DEVICES[0])
+  text = report(costs, args.rounds)
+  output.write_text(args.out, text)
+  print(text)
+
+
+if __name__ == "__main__":
+  main()

@@ -1,0 +1,130 @@
+"""The base of classes that look for what isn't finite before they sum."""
+
+import collections
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tf_cdops.base import tf_compat
+from tf_cdops.base import topology as topology_lib
+from tf_cdops.cross_device_ops import base
+from tf_cdops.execution import devices
+from tf_cdops.execution import nonfinite
+from tf_cdops.execution import tensor_names
+
+
+class GuardedCrossDeviceOps(base.CheckedCrossDeviceOps):
+  """Knows what tensors are called, and what to do if one isn't finite.
+
+  A subclass overrides `_reduce_batch`, which gets what is left to sum.
+  """
+
+  def __init__(self, on_nonfinite: str | None = None):
+    super().__init__()
+    self._on_nonfinite = nonfinite.check_mode(on_nonfinite)
+    self._looks_at_single_values = on_nonfinite is not None
+    self._names = tensor_names.TensorNames()
+
+  def name_tensors(self, variables: Iterable[Any]) -> None:
+    """Lets messages name variables, where they would say a tensor's position.
+
+    A batch is known by its shapes. `tf_cdops.keras.NameGradients` does this
+    for a Keras model. Functions that are traced already don't learn of it.
+
+    Args:
+      variables: those whose gradients are reduced together, in that order.
+
+    Raises:
+      ValueError: if something isn't a variable.
+    """
+    self._names.add(variables)
+
+  def reduce_implementation(self, reduce_op: Any, per_replica_value: Any,
+                            destinations: Any, options: Any) -> Any:
+    return self.batch_reduce_implementation(
+        reduce_op, [(per_replica_value, destinations)], options)[0]
+
+  def batch_reduce_implementation(self, reduce_op: Any,
+                                  value_destination_pairs: Any,
+                                  options: Any) -> list[Any]:
+    pairs = list(value_destination_pairs)
+    looks = []
+    if labels := self._labels(pairs):
+      for places, which in _by_devices(pairs).items():
+        guard = self._guard(places, self._grouped_for_names(places),
+                            [labels[i] for i in which])
+        look = guard.look([pairs[i][0].values for i in which])
+        if self._on_nonfinite == "drop":
+          for i, values in zip(which, look.batch, strict=True):
+            pairs[i] = _replaced(*pairs[i], values)
+        looks.append((guard, look, which))
+    results = self._reduce_batch(reduce_op, pairs, options)
+    for guard, look, which in looks:
+      for i, parts in zip(which, guard.answered(look, [
+          parts_of(results[i]) for i in which]), strict=True):
+        results[i] = tf_compat.mirrored(parts)
+    return results
+
+  def _reduce_batch(self, reduce_op: Any, pairs: Sequence[tuple[Any, Any]],
+                    options: Any) -> list[Any]:
+    """Reduces a batch, whatever its numbers are."""
+    raise NotImplementedError
+
+  def _guard(self, places: Sequence[str],
+             topology: topology_lib.Topology | None, tensors: Sequence[str],
+             gather: Callable[[tf.Tensor], tf.Tensor] | None = None,
+             first: int = 0) -> nonfinite.Guard:
+    """Returns what looks at a batch on these devices; see its arguments."""
+    assert self._on_nonfinite is not None
+    replicas = ([f"replica {i}" for i in range(len(places))]
+                if topology is None else tensor_names.replica_labels(topology))
+    return nonfinite.Guard(self._on_nonfinite, places, replicas, tensors,
+                           gather, first)
+
+  def _guard_settings(self) -> list[str]:
+    return ([f"on_nonfinite={self._on_nonfinite!r}"] if self._on_nonfinite
+            else [])
+
+  def _grouped_for_names(self, names: tuple[str, ...]
+                         ) -> topology_lib.Topology | None:
+    """Returns which devices share a worker, for messages; None if unknown."""
+    if not all(names) or len(set(names)) < len(names):
+      return None
+    return topology_lib.Topology.from_devices(names)
+
+  def _labels(self, pairs: Sequence[tuple[Any, Any]]) -> list[str]:
+    """Returns what messages call each tensor; [] if there will be none."""
+    if self._on_nonfinite is None:
+      return []
+    batch = [value.values[0] for value, _ in pairs]
+    return tensor_names.labels(batch, [
+        tensor_names.name_of(destination)
+        if name is None and isinstance(destination, tf.Variable) else name
+        for name, (_, destination) in zip(
+            self._names.of_batch(batch), pairs, strict=True)])
+
+
+def _by_devices(
+    pairs: Sequence[tuple[Any, Any]]) -> dict[tuple[str, ...], list[int]]:
+  """Returns which values are to be looked at, by the devices they are on."""
+  groups = collections.defaultdict(list)
+  for i, (value, _) in enumerate(pairs):
+    if nonfinite.can_be(value.values[0].dtype):
+      groups[devices.devices_of(value.values)].append(i)
+  return groups
+
+
+def _replaced(value: Any, destinations: Any,
+              values: Sequence[Any]) -> tuple[Any, Any]:
+  """Returns other values with their destinations, which may be themselves."""
+  other = tf_compat.PerReplica(tuple(values))
+  return other, other if destinations is value else destinations
+
+
+def parts_of(result: Any) -> Sequence[Any]:
+  """Returns what each device has of a result."""
+  if isinstance(result, tf.distribute.DistributedValues):
+    parts: Sequence[Any] = result.values
+    return parts
+  return [result]
