@@ -21,7 +21,8 @@ def shards(megabytes, spec="auto", wire=None):
   resolved = spmd_rules.resolve(planner.parse_all_reduce_spec(spec), _WORKERS,
                                 nccl=False, wire=checked)
   plan = planner.plan(sizes, topology, resolved,
-                      spmd_rules.packing(sizes, None), wire=checked)
+                      spmd_rules.packing(sizes, _WORKERS, None),
+                      wire=checked)
   return [(bucket.num_bytes / _MB, bucket.shards)
           for bucket in spmd_rules.sharded(plan, sizes, _WORKERS).buckets]
 
