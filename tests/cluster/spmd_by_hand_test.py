@@ -20,7 +20,10 @@ class ByHandTest(spmd_case.TestCase):
     for program in programs:
       code, errors = program.wait()
       self.assertNotEqual(code, 0, errors)
-      self.assertRegex(errors, f"/job:worker/.*task:{target}")
+      self.assertRegex(
+          errors, rf"tf_cdops: /job:worker/task:{target} at \S+ (does not "
+          r"answer|can't be reached \(.*\)): it has ended or is stopped, which "
+          "may be the cause")
 
 
 if __name__ == "__main__":
