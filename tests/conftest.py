@@ -14,6 +14,10 @@ from absl import flags
 # other processes are about to end. The others follow in the usual order.
 _LONGEST = (
     "cluster/multi_worker_test.py",
+    "cluster/spmd_fault_test.py",
+    "cluster/spmd_by_hand_test.py",
+    "cluster/spmd_test.py",
+    "cluster/spmd_keras_test.py",
     "examples_test.py",
     "algorithms/algorithm_proof_test.py",
     "algorithms/algorithm_tensorflow_test.py",

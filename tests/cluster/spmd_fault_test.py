@@ -1,9 +1,6 @@
 """Programs with SpmdStrategy of which one is killed, or stuck."""
 
-import signal
-
 from absl.testing import absltest
-from absl.testing import parameterized
 from tests import spmd_case
 from tests import spmd_model
 import tensorflow as tf
@@ -42,22 +39,6 @@ class SpmdFaultTest(spmd_case.TestCase):
         done.stderr, "a step has not ended after 8 s: /job:worker/task:1 at "
         "[^;]* has come to an all-reduce of other shapes than "
         "/job:worker/task:0 at .*, which must be the same in all programs")
-
-
-class ByHandTest(spmd_case.TestCase):
-  """Programs without the launcher, which would see who has gone."""
-
-  @parameterized.parameters(
-      (2, 0, signal.SIGSTOP), (3, 1, signal.SIGSTOP), (3, 0, signal.SIGKILL))
-  def test_the_others_end_and_name_who_is_gone(self, workers, target, number):
-    programs = self.start(workers, "steps")
-    for program in programs:
-      self.assertEqual(program.wait_for_line(), "at work\n")
-    programs.pop(target).process.send_signal(number)
-    for program in programs:
-      code, errors = program.wait()
-      self.assertNotEqual(code, 0, errors)
-      self.assertRegex(errors, f"/job:worker/.*task:{target}")
 
 
 if __name__ == "__main__":

@@ -78,6 +78,7 @@ class StepTimeoutTest(absltest.TestCase):
         print(watch.count)
     """)
     self.assertEqual((done.returncode, done.stdout), (0, "2\n"), done.stderr)
+    self.assertNotIn("a step has not ended", done.stderr)
 
 
 class SideChannelTest(absltest.TestCase):
