@@ -53,7 +53,7 @@ class FirstBatchTest(parameterized.TestCase):
         made.predict(x, batch_size=16, verbose=0),
         expected.predict(x, batch_size=16, verbose=0), rtol=1e-4)
     made.fit(tf.data.Dataset.from_tensor_slices((x, y)).batch(16),
-             verbose=0)
+             verbose=0, shuffle=False)
     self.assertTrue(np.isfinite(made.get_weights()[0]).all())
 
   def test_nobody_else_gets_another_answer(self):
