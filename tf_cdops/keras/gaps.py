@@ -8,6 +8,7 @@ for each, then {"end": true}, one JSON object a line.
 import dataclasses
 import json
 import os
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +17,9 @@ import tensorflow as tf
 
 from tf_cdops import keras as ours
 
+# What Keras and TensorFlow put around a reason.
+_AROUND = re.compile(
+    r"\x1b\[\d+m|\{\{.*?\}\}|Exception encountered when calling \S+")
 
 @dataclasses.dataclass(frozen=True)
 class Gap:
@@ -110,7 +114,7 @@ def _fault(attempt: Callable[[], None]) -> str:
   except ArithmeticError as error:
     return str(error)
   except Exception as error:  # Whatever Keras or TensorFlow raise.
-    text = " ".join(str(error).split())
+    text = " ".join(_AROUND.sub("", str(error)).split())
     return f"{type(error).__name__}: {text}"
   return ""
 
