@@ -34,7 +34,7 @@ def model(strategy: Any, optimizer: Any, loss: Any = linear_loss,
   with scope(strategy):
     made = tf.keras.Sequential([
         layers.Input((4,)), layers.Dense(3, kernel_initializer="ones")])
-    made.compile(optimizer(), loss, jit_compile=False, **compiled)
+    made.compile(optimizer(), loss, **{"jit_compile": False} | compiled)
   return made
 
 

@@ -38,7 +38,7 @@ class LossScaleOptimizerTest(parameterized.TestCase):
     made = _mixed(strategy, optimizer)
     self.assertIs(made.optimizer, optimizer)
     one = np.ones([replicas, 2], "float32")
-    made.train_on_batch(one, one[:, :1])
+    keras_models.fit(made, one, one[:, :1], replicas)
     before = keras_models.state(*optimizer.inner_optimizer.variables,
                                 *made.variables)
     for replica in range(replicas):
