@@ -66,6 +66,11 @@ class FirstBatchTest(parameterized.TestCase):
                                   [1.5, 3.0])
     self.assertEqual(strategy.reduce("SUM", values, axis=0).numpy(), 9.0)
 
+  def test_what_is_no_strategy(self):
+    with self.assertRaisesRegex(
+        ValueError, r"`strategy` \('mirrored'\) must be a tf.distribute.Str"):
+      tf_cdops.keras.accept_uneven_batches("mirrored")
+
 
 if __name__ == "__main__":
   absltest.main()

@@ -216,6 +216,10 @@ class SavingTest(parameterized.TestCase):
           one.to_tensor(), tf.reduce_sum(other.to_tensor(), 0, keepdims=True),
           rtol=1e-5)
 
+  def test_a_model_that_was_never_trained(self):
+    path = self.folder.create_file("model.keras").full_path
+    self.model().save(path)
+
   def test_schedule(self):
     optimizer = tf_cdops.keras.GradientAccumulation(
         tf.keras.optimizers.SGD(_schedule()), _STEPS)

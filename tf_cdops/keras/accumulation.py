@@ -36,6 +36,8 @@ class GradientAccumulation(wrapper.Wrapper):
     steps: how many steps make one update.
   """
 
+  _accumulators: tuple[accumulators.Accumulator, ...] = ()  # Until it is built.
+
   def __init__(self, optimizer: Any, steps: int, *, name: str | None = None):
     """Initializes.
 
