@@ -23,6 +23,8 @@ _LONGEST = (
     "algorithms/algorithm_tensorflow_test.py",
     "cluster/local_cluster_test.py",
     "cluster/fault_test.py",
+    "keras/accumulation_test.py",
+    "keras/workers_test.py",
     "long_run_test.py",
     "cross_device_ops/keras_all_reduce_test.py",
     "cross_device_ops/keras_training_test.py",

@@ -34,8 +34,34 @@ def model(strategy: Any, optimizer: Any, loss: Any = linear_loss,
   with scope(strategy):
     made = tf.keras.Sequential([
         layers.Input((4,)), layers.Dense(3, kernel_initializer="ones")])
-    made.compile(optimizer(), loss, jit_compile=False, **compiled)
+    made.compile(optimizer(), loss, **{"jit_compile": False} | compiled)
   return made
+
+
+def mixed_model(strategy: Any, optimizer: Any, **compiled: Any) -> Any:
+  """Returns a model of float16 whose gradient is the mean of x times y."""
+  tf.keras.mixed_precision.set_global_policy("mixed_float16")
+  try:
+    with scope(strategy):
+      made = tf.keras.Sequential([
+          tf.keras.layers.Input((2,)), tf.keras.layers.Dense(
+              1, use_bias=False, kernel_initializer="ones")])
+      made.compile(optimizer(), linear_loss, jit_compile=False, **compiled)
+  finally:
+    tf.keras.mixed_precision.set_global_policy("float32")
+  return made
+
+
+def fit_mixed(strategy: Any, replicas: int, callbacks: Any = None,
+              **compiled: Any) -> Any:
+  """Takes 200 steps, of which many overflow on one replica or another."""
+  made = mixed_model(strategy, lambda: tf_cdops.keras.LossScaleOptimizer(
+      tf.keras.optimizers.Adam(0.01), 2.0 ** 20, dynamic_growth_steps=7),
+                     **compiled)
+  rng = np.random.default_rng(replicas)
+  x = rng.normal(size=(200 * replicas, 2)).astype("float32")
+  y = np.exp(rng.normal(size=(200 * replicas, 1)) * 2).astype("float32")
+  return fit(made, x, y, replicas, callbacks=callbacks and callbacks(made))
 
 
 def whole_numbers(rows: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -105,5 +131,10 @@ def train_mended(strategy: Any, folder: pathlib.Path) -> dict[str, Any]:
   scaled = trained("scaled", lambda: mended.LossScaleOptimizer(
       optimizers.SGD(0.1), initial_scale=2.0 ** 10), bad)
   results["scale"] = float(scaled.optimizer.dynamic_scale.numpy())
+  mixed = fit_mixed(strategy, 2, steps_per_execution=20)
+  results["mixed"] = [*(weight.tolist() for weight in mixed.get_weights()),
+                      float(mixed.optimizer.dynamic_scale.numpy()),
+                      int(mixed.optimizer.iterations.numpy())]
   trained("uneven", lambda: optimizers.SGD(0.1), x[:10], 5)
+  trained("none for the second", lambda: optimizers.SGD(0.1), x[:2], 1)
   return results

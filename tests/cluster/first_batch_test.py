@@ -53,7 +53,7 @@ class FirstBatchTest(parameterized.TestCase):
         made.predict(x, batch_size=16, verbose=0),
         expected.predict(x, batch_size=16, verbose=0), rtol=1e-4)
     made.fit(tf.data.Dataset.from_tensor_slices((x, y)).batch(16),
-             verbose=0)
+             verbose=0, shuffle=False)
     self.assertTrue(np.isfinite(made.get_weights()[0]).all())
 
   def test_nobody_else_gets_another_answer(self):
@@ -65,6 +65,11 @@ class FirstBatchTest(parameterized.TestCase):
     np.testing.assert_array_equal(strategy.reduce("MEAN", values, axis=None),
                                   [1.5, 3.0])
     self.assertEqual(strategy.reduce("SUM", values, axis=0).numpy(), 9.0)
+
+  def test_what_is_no_strategy(self):
+    with self.assertRaisesRegex(
+        ValueError, r"`strategy` \('mirrored'\) must be a tf.distribute.Str"):
+      tf_cdops.keras.accept_uneven_batches("mirrored")
 
 
 if __name__ == "__main__":

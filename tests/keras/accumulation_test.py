@@ -1,5 +1,7 @@
 """GradientAccumulation: as a batch of several times the size, and as Keras."""
 
+import itertools
+
 from absl.testing import absltest
 from absl.testing import parameterized
 import numpy as np
@@ -37,7 +39,9 @@ class GradientAccumulationTest(parameterized.TestCase):
       else:
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 
-  @parameterized.product(place=keras_places.PLACES, name=tuple(_OPTIMIZERS))
+  @parameterized.parameters(
+      *itertools.product((None, (2, "ours"), (3, "ours"), (4, "ours")),
+                         _OPTIMIZERS), ((3, "TensorFlow's"), "adam"))
   def test_equals_a_larger_batch_and_keras_on_one_device(self, place, name):
     replicas = place[0] if place else 1
     exactly = replicas != 3
@@ -52,18 +56,20 @@ class GradientAccumulationTest(parameterized.TestCase):
     larger = keras_models.fit(
         keras_models.model(strategy, lambda: _OPTIMIZERS[name](0.25)), x, y,
         _STEPS * rows)
-    keras = keras_models.fit(
-        keras_models.model(None, lambda: _OPTIMIZERS[name](
-            0.25, gradient_accumulation_steps=_STEPS)), x, y, rows)
     self.assert_same(trained.get_weights(), larger.get_weights(), exactly)
-    self.assert_same(trained.get_weights(), keras.get_weights(), exactly)
     self.assertEqual(trained.optimizer.iterations.numpy(), 3)
-    self.assertEqual(int(keras.optimizer.iterations), 3)
     for copies in keras_models.full_state(trained):
       self.assert_same(copies, copies[:1] * len(copies))
+    if replicas < 3:
+      keras = keras_models.fit(
+          keras_models.model(None, lambda: _OPTIMIZERS[name](
+              0.25, gradient_accumulation_steps=_STEPS)), x, y, rows)
+      self.assert_same(trained.get_weights(), keras.get_weights())
+      self.assertEqual(int(keras.optimizer.iterations), 3)
 
   @parameterized.parameters(
-      {"run_eagerly": True}, {"steps_per_execution": 3})
+      {"run_eagerly": True}, {"steps_per_execution": 3},
+      {"jit_compile": "auto"})
   def test_other_ways_to_run_steps(self, **kwargs):
     x, y = keras_models.whole_numbers(64)
     strategy = keras_places.strategy_for((2, "ours"))
@@ -209,6 +215,10 @@ class SavingTest(parameterized.TestCase):
       np.testing.assert_allclose(
           one.to_tensor(), tf.reduce_sum(other.to_tensor(), 0, keepdims=True),
           rtol=1e-5)
+
+  def test_a_model_that_was_never_trained(self):
+    path = self.folder.create_file("model.keras").full_path
+    self.model().save(path)
 
   def test_schedule(self):
     optimizer = tf_cdops.keras.GradientAccumulation(

@@ -12,33 +12,19 @@ import tensorflow as tf
 import tf_cdops
 
 
-def _mixed(strategy, optimizer):
-  """Returns a model of float16 whose gradient is the mean of x times y."""
-  tf.keras.mixed_precision.set_global_policy("mixed_float16")
-  try:
-    with keras_models.scope(strategy):
-      made = tf.keras.Sequential([
-          tf.keras.layers.Input((2,)), tf.keras.layers.Dense(
-              1, use_bias=False, kernel_initializer="ones")])
-      made.compile(optimizer, keras_models.linear_loss, jit_compile=False)
-  finally:
-    tf.keras.mixed_precision.set_global_policy("float32")
-  return made
-
-
 class LossScaleOptimizerTest(parameterized.TestCase):
 
   @parameterized.product(place=keras_places.PLACES)
   def test_an_overflow_on_any_replica_halves_the_scale(self, place):
     strategy = keras_places.strategy_for(place)
     replicas = place[0] if place else 1
-    with keras_models.scope(strategy):
-      optimizer = tf_cdops.keras.LossScaleOptimizer(
-          tf.keras.optimizers.SGD(0.5, momentum=0.5), 2.0 ** 10)
-    made = _mixed(strategy, optimizer)
-    self.assertIs(made.optimizer, optimizer)
+    made = keras_models.mixed_model(
+        strategy, lambda: tf_cdops.keras.LossScaleOptimizer(
+            tf.keras.optimizers.SGD(0.5, momentum=0.5), 2.0 ** 10))
+    optimizer = made.optimizer
+    self.assertIsInstance(optimizer, tf_cdops.keras.LossScaleOptimizer)
     one = np.ones([replicas, 2], "float32")
-    made.train_on_batch(one, one[:, :1])
+    keras_models.fit(made, one, one[:, :1], replicas)
     before = keras_models.state(*optimizer.inner_optimizer.variables,
                                 *made.variables)
     for replica in range(replicas):
@@ -57,17 +43,12 @@ class LossScaleOptimizerTest(parameterized.TestCase):
 
   @parameterized.parameters(2, 3, 4)
   def test_two_hundred_steps_from_a_scale_that_overflows(self, replicas):
-    strategy = keras_places.strategy_for((replicas, "ours"))
-    with strategy.scope():
-      made = _mixed(strategy, tf_cdops.keras.LossScaleOptimizer(
-          tf.keras.optimizers.Adam(0.01), 2.0 ** 20, dynamic_growth_steps=7))
-    rng = np.random.default_rng(replicas)
-    x = rng.normal(size=(200 * replicas, 2)).astype("float32")
-    y = np.exp(rng.normal(size=(200 * replicas, 1)) * 2).astype("float32")
     scales = []
-    keras_models.fit(made, x, y, replicas, callbacks=[
-        tf.keras.callbacks.LambdaCallback(on_train_batch_end=lambda *_, **__: (
-            scales.append(float(made.optimizer.dynamic_scale.numpy()))))])
+    made = keras_models.fit_mixed(
+        keras_places.strategy_for((replicas, "ours")), replicas,
+        lambda made: [tf.keras.callbacks.LambdaCallback(
+            on_train_batch_end=lambda *_, **__: scales.append(
+                float(made.optimizer.dynamic_scale.numpy())))])
     copies = keras_models.full_state(made)
     self.assertLen(scales, 200)
     self.assertLess(min(scales), 2.0 ** 16)
@@ -82,10 +63,10 @@ class LossScaleOptimizerTest(parameterized.TestCase):
 
   def test_around_gradient_accumulation(self):
     strategy = keras_places.strategy_for((2, "ours"))
-    with strategy.scope():
-      made = _mixed(strategy, tf_cdops.keras.LossScaleOptimizer(
-          tf_cdops.keras.GradientAccumulation(
-              tf.keras.optimizers.SGD(1.0), 2), 2.0 ** 10))
+    made = keras_models.mixed_model(
+        strategy, lambda: tf_cdops.keras.LossScaleOptimizer(
+            tf_cdops.keras.GradientAccumulation(
+                tf.keras.optimizers.SGD(1.0), 2), 2.0 ** 10))
     one = np.ones([2, 2], "float32")
     for factors in ((1, 1), (1, 6e4), (3, 1)):
       keras_models.fit(made, one, one[:, :1] * np.array([factors]).T, 2)

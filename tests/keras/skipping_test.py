@@ -11,6 +11,7 @@ from tests import keras_places
 import tensorflow as tf
 
 import tf_cdops
+from tf_cdops.keras import replicas
 
 _OPTIMIZERS = {
     "sgd": lambda: tf.keras.optimizers.SGD(0.5),
@@ -148,6 +149,23 @@ class SkipNonFiniteTest(parameterized.TestCase):
       with self.assertRaisesRegex(ValueError, "`apply` must be called on each "
                                   "replica.*strategy.run"):
         optimizer.apply([tf.constant(1.0)], [variable])
+
+
+class AllFiniteTest(parameterized.TestCase):
+
+  @parameterized.parameters(
+      ([], True), ([None, [1.0]], True), ([np.int32([1])], True),
+      ([[1.0], [np.inf]], False), ([np.float64([3e38, 1e300])], True),
+      ([np.float16([1e-8, -0.0])], True), ([np.zeros([0, 2])], True),
+      ([np.complex64([1 + 1j])], True),
+      ([np.complex64([complex(1.0, np.nan)])], False))
+  def test_kinds_of_gradients(self, gradients, expected):
+    self.assertEqual(replicas.all_finite(gradients).numpy(), expected)
+
+  def test_sparse(self):
+    for value, expected in ((1.0, True), (np.nan, False)):
+      slices = tf.IndexedSlices(tf.constant([value]), tf.constant([0]))
+      self.assertEqual(replicas.all_finite([slices]).numpy(), expected)
 
 
 if __name__ == "__main__":

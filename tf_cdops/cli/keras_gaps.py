@@ -38,8 +38,9 @@ def examine(limit: float) -> dict[str, Any]:
 
 
 def is_mended(found: dict[str, Any]) -> bool:
-  """Whether all of ours that were tried work."""
-  return not any(gap["ours"] for gap in found["gaps"])
+  """Whether all that was tried works, with ours if not with Keras' own."""
+  return not any(gap["keras"] if gap["ours"] is None else gap["ours"]
+                 for gap in found["gaps"])
 
 
 def show(found: dict[str, Any]) -> None:
@@ -53,5 +54,7 @@ def show(found: dict[str, Any]) -> None:
     print(f"The rest of it wasn't tried. {found['lost']}")
 
 
-def _brief(fault: str) -> str:
+def _brief(fault: str | None) -> str:
+  if fault is None:
+    return "-"
   return textwrap.shorten(fault, _WIDEST, placeholder=" …") or "works"

@@ -12,6 +12,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from tf_cdops.base import errors
+
 _ASKS = "_maybe_symbolic_build"
 
 
@@ -35,7 +37,14 @@ def accept_uneven_batches(strategy: Any) -> Any:
 
   Returns:
     The same strategy.
+
+  Raises:
+    ValueError: for anything else.
   """
+  if not isinstance(strategy, tf.distribute.Strategy):
+    raise errors.InputError(
+        f"`strategy` ({strategy!r}) must be a tf.distribute.Strategy; give "
+        "that in whose scope the model is made.")
   reduce = strategy.reduce
 
   def reduce_or_tell_shape(reduce_op: Any, value: Any, axis: Any = None) -> Any:

@@ -36,6 +36,8 @@ class GradientAccumulation(wrapper.Wrapper):
     steps: how many steps make one update.
   """
 
+  _accumulators: tuple[accumulators.Accumulator, ...] = ()  # Until it is built.
+
   def __init__(self, optimizer: Any, steps: int, *, name: str | None = None):
     """Initializes.
 
@@ -58,7 +60,8 @@ class GradientAccumulation(wrapper.Wrapper):
           f"{inner.gradient_accumulation_steps}, and must have none; leave it "
           "to `steps`.")
     schedule = getattr(inner, "_learning_rate", None)
-    if isinstance(schedule, _Schedule) and not isinstance(schedule, InSteps):
+    if not isinstance(schedule, InSteps) and isinstance(
+        schedule, tf.keras.optimizers.schedules.LearningRateSchedule):
       inner.learning_rate = InSteps(schedule, steps)
 
   def build(self, variables: Any) -> None:
@@ -109,11 +112,8 @@ class GradientAccumulation(wrapper.Wrapper):
     return super().get_config() | {"steps": self.steps}
 
 
-_Schedule = tf.keras.optimizers.schedules.LearningRateSchedule
-
-
 @tf.keras.utils.register_keras_serializable(package="tf_cdops")
-class InSteps(_Schedule):
+class InSteps(tf.keras.optimizers.schedules.LearningRateSchedule):
   """A learning rate's schedule in steps, of an optimizer that counts updates.
 
   An update comes in the last of its steps.

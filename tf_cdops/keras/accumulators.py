@@ -47,20 +47,34 @@ class Accumulator(tf_compat.SavedAsTensor):
 
   def to_tensor(self) -> tf.Tensor:
     """Returns every replica's, in their order; every program must ask."""
+    rows = []
+    for local in self._locals():
+      with tf.device(local.device):
+        rows.append(local.read_value()[tf.newaxis])
     return self._strategy.gather(
-        self._strategy.run(lambda: self._sum.read_value()[tf.newaxis]), axis=0)
+        tf_compat.PerReplica(tuple(rows)) if len(rows) > 1 else rows[0], axis=0)
 
   def from_tensor(self, saved: tf.Tensor) -> None:
     """Gives every replica its own, of what `to_tensor` returned."""
     saved = tf.convert_to_tensor(saved)
-    replicas = self._strategy.num_replicas_in_sync
+    is_same = tf.equal(tf.shape(saved)[0], self._strategy.num_replicas_in_sync)
+    for local, replica in zip(self._locals(), self._replicas(), strict=True):
+      with tf.device(local.device):
+        local.assign(tf.cond(
+            is_same, lambda replica=replica: saved[replica],
+            lambda replica=replica: (
+                tf.zeros_like(saved[0]) if replica
+                else tf.reduce_sum(saved, axis=0))))
 
-    def restore() -> None:
-      replica = tf.distribute.get_replica_context().replica_id_in_sync_group
-      self._sum.assign(tf.cond(
-          tf.equal(tf.shape(saved)[0], replicas), lambda: saved[replica],
-          lambda: (tf.reduce_sum(saved, axis=0)
-                   * tf.cast(tf.equal(replica, 0), saved.dtype))))
+  def _locals(self) -> tuple[tf.Variable, ...]:
+    """Returns the sums of this program's replicas."""
+    return self._strategy.experimental_local_results(self._sum)
 
-    self._strategy.run(restore)
-
+  def _replicas(self) -> list[int]:
+    """Returns the numbers of this program's replicas."""
+    with tf.init_scope():
+      return [int(number) for number in
+              self._strategy.experimental_local_results(
+                  self._strategy.experimental_distribute_values_from_function(
+                      lambda context: tf.constant(
+                          context.replica_id_in_sync_group)))]

@@ -69,6 +69,11 @@ class Wrapper(tf.keras.optimizers.Optimizer):
   def iterations(self) -> Any:
     return self.inner_optimizer.iterations
 
+  @iterations.setter
+  def iterations(self, value: Any) -> None:
+    # The constructor of Keras 3.3 sets it; newer ones set this.
+    self._iterations = value
+
   @property
   def loss_scale_factor(self) -> Any:
     return self.inner_optimizer.loss_scale_factor
