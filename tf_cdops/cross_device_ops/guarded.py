@@ -1,4 +1,4 @@
-"""The base of classes that look for what isn't finite before they sum."""
+"""The base of classes that notice what isn't finite."""
 
 import collections
 from collections.abc import Iterable, Sequence
@@ -49,7 +49,7 @@ class GuardedCrossDeviceOps(base.CheckedCrossDeviceOps):
     pairs = list(value_destination_pairs)
     results, summed = self._reduce_batch(reduce_op, pairs, options)
     if labels := self._labels(pairs):
-      for places, which in _by_devices(pairs).items():
+      for (places, _), which in _by_devices(pairs, results).items():
         guard = self._guard(places, self._grouped_for_names(places),
                             [labels[i] for i in which])
         for i, parts in zip(which, guard.answered(
@@ -106,12 +106,14 @@ class GuardedCrossDeviceOps(base.CheckedCrossDeviceOps):
 
 
 def _by_devices(
-    pairs: Sequence[tuple[Any, Any]]) -> dict[tuple[str, ...], list[int]]:
-  """Returns which values are to be looked at, by the devices they are on."""
+    pairs: Sequence[tuple[Any, Any]], results: Sequence[Any]
+) -> dict[tuple[tuple[str, ...], tuple[str, ...]], list[int]]:
+  """Returns which values can be infinite, by devices, and by the results'."""
   groups = collections.defaultdict(list)
-  for i, (value, _) in enumerate(pairs):
+  for i, ((value, _), result) in enumerate(zip(pairs, results, strict=True)):
     if finite_sums.can_be_infinite(value.values[0].dtype):
-      groups[devices.devices_of(value.values)].append(i)
+      groups[devices.devices_of(value.values),
+             tuple(map(devices.device_of, parts_of(result)))].append(i)
   return groups
 
 

@@ -7,26 +7,26 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf_cdops.execution import devices
-from tf_cdops.execution import executor
 from tf_cdops.execution import sparse
 
 # Vectors of up to so many elements are joined before they are probed.
 _SMALL = 1 << 14
 
+_Tensors = list[tf.Tensor]
+
 
 @dataclasses.dataclass(frozen=True)
 class Total:
-  """How to add up what all replicas have; the result is where it is called.
+  """How to put together what all replicas have, on the device in force.
 
   Attributes:
-    add: (vectors, one per replica of this program) -> the sum of all replicas'.
-    join: (slices, one per replica of this program) -> the rows of all.
+    add: (tensors of one shape, one per replica of this program) -> the sum of
+      those of all replicas.
+    join: (tensors likewise, of any number of rows) -> the rows of all.
   """
 
-  add: Callable[[list[tf.Tensor]], tf.Tensor] = tf.math.add_n
-  join: Callable[[list[Any]], tf.Tensor] = (
-      lambda values: sparse.add_slices(values).values)
+  add: Callable[[_Tensors], tf.Tensor] = tf.math.add_n
+  join: Callable[[_Tensors], tf.Tensor] = lambda rows: tf.concat(rows, 0)
 
 
 def can_be_infinite(dtype: tf.DType) -> bool:
@@ -39,7 +39,33 @@ def dense_part(value: Any) -> Any:
   return value.values if sparse.is_sparse(value) else value
 
 
-def probes(parts: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+def with_part(value: Any, part: tf.Tensor) -> Any:
+  """Returns a value that has another dense part of the same shape."""
+  part.set_shape(dense_part(value).shape)
+  return tf.IndexedSlices(part, value.indices, value.dense_shape
+                          ) if sparse.is_sparse(value) else part
+
+
+def chosen(wanted: tf.Tensor, then: Callable[..., _Tensors],
+           otherwise: Callable[..., _Tensors], inputs: _Tensors) -> _Tensors:
+  """Returns then(*inputs) if `wanted`, else otherwise(*inputs).
+
+  In a graph that is one op of the device in force. With tf.cond, every input,
+  every result and every op of what isn't chosen would cost time.
+  """
+  if tf.executing_eagerly():
+    return (then if wanted else otherwise)(*inputs)
+  specs = [tf.TensorSpec(one.shape, one.dtype) for one in inputs]
+  branches = [tf.function(branch, autograph=False).get_concrete_function(*specs)
+              for branch in (then, otherwise)]
+  results: _Tensors = tf.raw_ops.StatelessIf(
+      cond=wanted, input=inputs, Tout=[one.dtype for one in
+                                       branches[0].outputs],
+      then_branch=branches[0], else_branch=branches[1])
+  return results
+
+
+def probes(parts: Sequence[tf.Tensor]) -> _Tensors:
   """Returns float32s that are all finite only if all elements are."""
   vectors = collections.defaultdict(list)
   others = []
@@ -73,116 +99,90 @@ def count(part: tf.Tensor) -> tf.Tensor:
 
 
 class Sums:
-  """The sums of a batch, to be made once more without some tensors.
+  """The sums of a batch, made once more without some replicas' tensors.
 
-  They travel as one vector for each dtype, and a factor for each tensor.
+  What a replica brings is one vector for each dtype, of dense tensors, and the
+  rows of each sparse one. Sums travel as one vector for each dtype.
   """
 
-  def __init__(self, total: Total, results: Sequence[Sequence[Any]],
-               reduce_op: Any):
-    self._total, self._results, self._op = total, results, reduce_op
-    # For each dtype, the tensors in the order of its vector: dense ones first.
-    self._order: dict[tf.DType, list[int]] = collections.defaultdict(list)
-    for is_sparse in (False, True):
-      for i, parts in enumerate(results):
-        if sparse.is_sparse(parts[0]) == is_sparse:
-          self._order[parts[0].dtype].append(i)
-
-  def nothing(self) -> list[tf.Tensor]:
-    """Returns what stands for sums that nobody needs."""
-    count = len(self._results)
-    return [tf.zeros([count], tf.float64), tf.zeros([count], tf.int32),
-            *(tf.zeros([0], dtype) for dtype in self._order)]
-
-  def without(self, batch: Sequence[Sequence[Any]],
-              counts: Sequence[tf.Tensor], wrong: tf.Tensor,
-              places: Sequence[str]) -> list[tf.Tensor]:
-    """Returns factors, sizes, and sums without what isn't finite.
+  def __init__(self, batch: Sequence[Any]):
+    """Initializes.
 
     Args:
-      batch: for each tensor, what each replica here has.
-      counts: for each replica here, how many elements of each tensor aren't.
-      wrong: for all replicas and each tensor, whether it has such.
-      places: the devices of the replicas here.
+      batch: of each tensor, its result on some device.
     """
-    kept = [[_zero_if(counts[rank][i] > 0, value, place)
-             for rank, (value, place) in enumerate(
-                 zip(values, places, strict=True))]
-            for i, values in enumerate(batch)]
+    self._dense: dict[tf.DType, list[int]] = {}
+    self._sparse: dict[tf.DType, list[int]] = {}
+    for i, result in enumerate(batch):
+      there = self._sparse if sparse.is_sparse(result) else self._dense
+      there.setdefault(result.dtype, []).append(i)
+    self._dtypes = list(dict.fromkeys([*self._dense, *self._sparse]))
+    self._count = len(batch)
+
+  def kept(self, *parts: tf.Tensor) -> _Tensors:
+    """Returns a replica's counts, and what it brings that is finite."""
+    counts = [count(part) for part in parts]
+    zeroed = [tf.where(number > 0, tf.zeros_like(part), part)
+              for part, number in zip(parts, counts, strict=True)]
+    return [tf.stack(counts),
+            *(_flat([zeroed[i] for i in which])
+              for which in self._dense.values()),
+            *(zeroed[i] for which in self._sparse.values() for i in which)]
+
+  def nothing_kept(self, *parts: tf.Tensor) -> _Tensors:
+    """Returns what stands for that while nobody needs it."""
+    return [tf.zeros([self._count], tf.int32),
+            *(tf.zeros([0], dtype) for dtype in self._dense),
+            *(parts[i][:0] for which in self._sparse.values() for i in which)]
+
+  def total(self, kept: Sequence[_Tensors], wrong: tf.Tensor, reduce_op: Any,
+            total: Total) -> _Tensors:
+    """Returns a factor for each tensor, and vectors that want multiplying.
+
+    Args:
+      kept: what the replicas of this program bring, without their counts.
+      wrong: for each of all replicas, which tensors it doesn't bring.
+      reduce_op: tf.distribute.ReduceOp.SUM or MEAN.
+      total: puts it together.
+    """
     left = tf.reduce_sum(tf.cast(~wrong, tf.float64), 0)
-    scale = (1.0 if self._op == tf.distribute.ReduceOp.MEAN
+    scale = (1.0 if reduce_op == tf.distribute.ReduceOp.MEAN
              else tf.cast(tf.shape(wrong)[0], tf.float64))
-    sizes: dict[int, tf.Tensor] = {}
-    vectors = []
-    for order in self._order.values():
-      dense = [i for i in order if not sparse.is_sparse(self._results[i][0])]
-      flat = []
-      for rank, place in enumerate(places if dense else ()):
-        with tf.device(place):
-          flat.append(_flat([kept[i][rank] for i in dense]))
-      joined = [self._total.join(kept[i]) for i in order if i not in dense]
-      vectors.append(_flat(
-          ([self._total.add(flat)] if dense else []) + joined))
-      sizes |= zip(order, map(tf.size, [kept[i][0] for i in dense] + joined),
-                   strict=True)
+    columns = map(list, zip(*kept, strict=True))
+    pieces: dict[tf.DType, _Tensors] = {
+        dtype: [total.add(next(columns))] for dtype in self._dense}
+    for dtype, which in self._sparse.items():
+      pieces.setdefault(dtype, []).extend(
+          total.join(next(columns)) for _ in which)
     return [scale / tf.maximum(left, 1.0),
-            tf.stack([sizes[i] for i in sorted(sizes)]), *vectors]
+            *(_flat(pieces[dtype]) for dtype in self._dtypes)]
 
-  def instead_if(self, wanted: tf.Tensor,
-                 sums: Sequence[tf.Tensor]) -> list[list[Any]]:
-    """Returns the results, or these sums if `wanted`; in a graph."""
-    return self._on_each_device(lambda there, parts, own: tf.cond(
-        own[0], lambda: self._cut(there, parts, own[1:]), lambda: parts),
-                                [wanted, *sums])
+  def no_total(self) -> _Tensors:
+    """Returns what stands for that while nobody needs it."""
+    return [tf.zeros([self._count], tf.float64),
+            *(tf.zeros([0], dtype) for dtype in self._dtypes)]
 
-  def instead(self, sums: Sequence[tf.Tensor]) -> list[list[Any]]:
-    """Returns these sums in the form of the results."""
-    return self._on_each_device(self._cut, sums)
+  def cut(self, *tensors: tf.Tensor) -> _Tensors:
+    """Returns the sums in their shapes.
 
-  def _on_each_device(self, make: Callable[..., list[tf.Tensor]],
-                      tensors: Sequence[tf.Tensor]) -> list[list[Any]]:
-    """Makes results anew on each device that has some.
-
-    One choice for all would have results go from one device to another.
+    Args:
+      *tensors: the results that they replace, and what `total` returned.
     """
-    results = [list(parts) for parts in self._results]
-    by_device = collections.defaultdict(list)
-    for i, parts in enumerate(results):
-      for j, part in enumerate(parts):
-        by_device[devices.device_of(part)].append((i, j))
-    for device, there in by_device.items():
-      parts = [dense_part(results[i][j]) for i, j in there]
-      with tf.device(device):
-        made = make([i for i, _ in there], parts,
-                    [tf.identity(tensor) for tensor in tensors])
-      for (i, j), part, known in zip(there, made, parts, strict=True):
-        part.set_shape(known.shape)
-        old = results[i][j]
-        results[i][j] = tf.IndexedSlices(
-            part, old.indices, old.dense_shape) if sparse.is_sparse(
-                old) else part
-    return results
-
-  def _cut(self, there: Sequence[int], parts: Sequence[tf.Tensor],
-           sums: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-    """Returns those sums that are wanted here, in the shape of these parts."""
-    factors, sizes, *vectors = sums
+    parts, (factors, *vectors) = (tensors[:self._count],
+                                  tensors[self._count:])
     found: dict[int, tf.Tensor] = {}
-    for order, vector in zip(self._order.values(), vectors, strict=True):
-      for i, cut in zip(order, tf.split(vector, tf.gather(sizes, order),
-                                        num=len(order)), strict=True):
-        found[i] = cut * tf.cast(factors[i], cut.dtype)
-    return [tf.reshape(found[i], tf.shape(part))
-            for i, part in zip(there, parts, strict=True)]
+    for dtype, vector in zip(self._dtypes, vectors, strict=True):
+      order = self._dense.get(dtype, []) + self._sparse.get(dtype, [])
+      sizes = tf.stack([tf.size(parts[i]) for i in order])
+      for i, cut in zip(order, tf.split(vector, sizes, num=len(order)),
+                        strict=True):
+        found[i] = tf.reshape(cut * tf.cast(factors[i], dtype),
+                              tf.shape(parts[i]))
+    return [found[i] for i in range(self._count)]
 
-
-def _zero_if(wanted: tf.Tensor, value: Any, place: str) -> Any:
-  """Returns a value, or zeros instead."""
-  with tf.device(place):
-    part = executor.as_tensor(dense_part(value), place)
-    part = tf.where(wanted, tf.zeros_like(part), part)
-    return tf.IndexedSlices(part, value.indices, value.dense_shape
-                            ) if sparse.is_sparse(value) else part
+  def not_cut(self, *tensors: tf.Tensor) -> _Tensors:
+    """Returns the results as they are."""
+    return list(tensors[:self._count])
 
 
 def _flat(tensors: Sequence[tf.Tensor]) -> tf.Tensor:

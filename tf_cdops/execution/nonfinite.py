@@ -32,23 +32,6 @@ def check_mode(mode: Any) -> str | None:
 
 
 @dataclasses.dataclass(frozen=True)
-class Found:
-  """What is left after a closer look; tensors, all on one device.
-
-  Attributes:
-    is_fatal: whether to raise.
-    text: what to say then.
-    is_dropped: whether something was left out of the sums.
-    sums: the sums without it; with "raise" there are none.
-  """
-
-  is_fatal: tf.Tensor
-  text: tf.Tensor
-  is_dropped: tf.Tensor
-  sums: list[tf.Tensor]
-
-
-@dataclasses.dataclass(frozen=True)
 class Guard:
   """Answers for the results of a batch.
 
@@ -91,27 +74,31 @@ class Guard:
       mode wants it.
     """
     results = [list(parts) for parts in results]
-    sums = finite_sums.Sums(self.total, results, reduce_op)
+    sums = finite_sums.Sums([parts[0] for parts in results])
     with tf.device(self._home):
       odd = self._looks_odd(results)
+      if tf.executing_eagerly() and not odd:
+        return results
+      kept = self._look(odd, batch, sums)
+      # A graph's text is of use only then.
+      is_fatal, text, is_dropped, *totals = tf.cond(
+          odd, lambda: self._conclude(kept, sums, reduce_op),
+          lambda: [False, "", False, *(
+              sums.no_total() if self.mode == "drop" else [])])
       if tf.executing_eagerly():
-        if not odd:
-          return results
-        found = self._look(batch, sums)
-        if found.is_fatal:
-          raise tf.errors.InvalidArgumentError(
-              None, None, found.text.numpy().decode())
-        return sums.instead(found.sums) if found.is_dropped else results
-      found = self._look_if(odd, batch, sums)
-      raised = tf.raw_ops.Assert(condition=~found.is_fatal, data=[found.text],
-                                 summarize=1)
-      with tf.control_dependencies([raised]):
-        is_dropped = tf.identity(found.is_dropped)
-    if self.mode == "raise":
-      with tf.control_dependencies([raised]):
-        return [[executor.copy_to([devices.device_of(part)], part)[0]
-                 for part in parts] for parts in results]
-    return sums.instead_if(is_dropped, found.sums)
+        if is_fatal:
+          raise tf.errors.InvalidArgumentError(None, None,
+                                               text.numpy().decode())
+        raised = []
+      else:
+        raised = [tf.raw_ops.Assert(condition=~is_fatal, data=[text],
+                                    summarize=1)]
+      with tf.control_dependencies(raised):
+        is_dropped = tf.identity(is_dropped)
+    return _on_each_device(results, lambda parts: finite_sums.chosen(
+        tf.identity(is_dropped), sums.cut, sums.not_cut,
+        [*parts, *map(tf.identity, totals)])
+                           if self.mode == "drop" else _after(raised, parts))
 
   def _looks_odd(self, results: Sequence[Sequence[Any]]) -> tf.Tensor:
     """Returns whether to look closer; all programs come to the same."""
@@ -133,42 +120,50 @@ class Guard:
       odd = tf.cast(tf.reshape(odd, [1]), tf.int32)
     return tf.reduce_any(self.gather(odd) > 0)
 
-  def _look_if(self, odd: tf.Tensor, batch: Sequence[Sequence[Any]],
-               sums: finite_sums.Sums) -> Found:
-    """Looks closer, in a graph, if something looks odd."""
+  def _look(self, odd: tf.Tensor, batch: Sequence[Sequence[Any]],
+            sums: finite_sums.Sums) -> list[list[tf.Tensor]]:
+    """Looks at what each replica has, on its device, if something is odd.
 
-    def look() -> list[Any]:
-      found = self._look(batch, sums)
-      return [found.is_fatal, found.text, found.is_dropped, *found.sums]
-
-    nothing = sums.nothing() if self.mode == "drop" else []
-    is_fatal, text, is_dropped, *rest = tf.cond(
-        odd, look, lambda: [False, "", False, *nothing])
-    return Found(is_fatal, text, is_dropped, rest)
-
-  def _look(self, batch: Sequence[Sequence[Any]],
-            sums: finite_sums.Sums) -> Found:
-    """Counts what isn't finite, on each replica's device."""
-    counted = []
+    Returns:
+      For each replica how many elements of each tensor aren't finite and, if
+      those are dropped, what it brings to the sums.
+    """
+    kept = []
     for rank, place in enumerate(self.places):
+      parts = [executor.as_tensor(finite_sums.dense_part(values[rank]), place)
+               for values in batch]
       with tf.device(place):
-        counted.append(tf.stack([
-            finite_sums.count(executor.as_tensor(finite_sums.dense_part(
-                values[rank]), place)) for values in batch]))
-    own = tf.stack(counted)
+        kept.append(finite_sums.chosen(
+            tf.identity(odd), *(
+                (sums.kept, sums.nothing_kept) if self.mode == "drop" else
+                (lambda *parts: [tf.stack(list(map(finite_sums.count, parts)))],
+                 lambda *parts: [tf.zeros([len(parts)], tf.int32)])), parts))
+      kept[-1][0].set_shape([len(parts)])
+    return kept
+
+  def _conclude(self, kept: Sequence[Sequence[tf.Tensor]],
+                sums: finite_sums.Sums, reduce_op: Any) -> list[tf.Tensor]:
+    """Returns whether to raise, what to say, whether to replace sums, and how.
+
+    Args:
+      kept: what `_look` returned.
+      sums: makes the sums.
+      reduce_op: what they are.
+    """
+    own = tf.stack([counts for counts, *_ in kept])
     counts = own if self.gather is None else tf.reshape(
         self.gather(own), [len(self.replicas), len(self.tensors)])
     wrong = counts > 0
-    is_dropped = tf.reduce_any(wrong)
-    if self.mode == "raise":
-      return Found(is_dropped, self._text("", counts), is_dropped, [])
+    is_any = tf.reduce_any(wrong)
     # A graph's message would have a backslash before an apostrophe.
+    if self.mode == "raise":
+      return [is_any, self._text("", counts), False]
     is_fatal = tf.reduce_any(tf.reduce_all(wrong, 0))
     told = self._log(~is_fatal & tf.reduce_any(own > 0), own)
     with tf.control_dependencies(told):
       text = self._text("no replica is left to sum: ", counts)
-    return Found(is_fatal, text, is_dropped,
-                 sums.without(batch, counted, wrong, self.places))
+    return [is_fatal, text, is_any, *sums.total(
+        [brought for _, *brought in kept], wrong, reduce_op, self.total)]
 
   def _log(self, wanted: tf.Tensor, own: tf.Tensor) -> list[Any]:
     """Logs what is dropped of this program's replicas."""
@@ -203,3 +198,30 @@ class Guard:
         tf.strings.reduce_join(lines, separator="; "),
         tf.where(more > 0, tf.strings.join(
             ["; and ", tf.strings.as_string(more), " more"]), ""), "."])
+
+
+def _on_each_device(
+    results: Sequence[Sequence[Any]],
+    make: Callable[[list[tf.Tensor]], list[tf.Tensor]]) -> list[list[Any]]:
+  """Makes each device's results anew, there.
+
+  Args:
+    results: of each tensor, one for each device.
+    make: (a device's dense parts) -> others.
+  """
+  columns = []
+  for there in zip(*results, strict=True):
+    parts = [finite_sums.dense_part(value) for value in there]
+    with tf.device(devices.device_of(parts[0])):
+      columns.append([finite_sums.with_part(value, part)
+                      for value, part in zip(there, make(parts), strict=True)])
+  return [list(row) for row in zip(*columns, strict=True)]
+
+
+def _after(done: Sequence[Any], parts: list[tf.Tensor]) -> list[tf.Tensor]:
+  """Returns tensors that wait for something, by one op."""
+  if not done:  # In eager code it has been done.
+    return parts
+  with tf.control_dependencies(done):
+    waited: list[tf.Tensor] = tf.raw_ops.IdentityN(input=parts)
+  return waited
