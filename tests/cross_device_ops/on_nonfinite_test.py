@@ -277,16 +277,29 @@ class DropTest(parameterized.TestCase):
     self.assertEqual(class_util.arrays(batch_reduce(ops, SUM, values)),
                      class_util.sums(values))
 
-  def test_large_batches_are_looked_at_in_groups(self):
+  @parameterized.parameters(*test_util.MODES)
+  def test_of_every_kind(self, mode):
+    # Sparse and dense, of several types, sizes and destinations.
     ops = make("drop")
-    large = lambda spoil: each(
-        lambda r: tf.fill([3 << 20], math.nan if r == 1 and spoil else 1.0), 2)
-    with self.assertLogs("absl", "WARNING") as logs:
-      results = batch_reduce(ops, SUM, [large(False), large(True),
-                                        large(False)])
-    self.assertEqual([result.values[1][-1].numpy() for result in results],
-                     [2.0] * 3)
-    self.assertIn("tensor 1 of 3", logs.output[0])
+    def emit() -> list[Any]:
+      batch = [spoilt(2, dtype=tf.float64), *class_util.mixed_batch(),
+               spoilt(1, dtype=tf.float16), spoilt(0)]
+      pairs = [(value, value) for value in batch]
+      pairs.append((spoilt(3), virtual_devices.names(2)[1]))
+      return ops.batch_reduce(SUM, pairs)
+    with standard_error() as text:
+      results = test_util.run(mode, emit)
+    plain = np.arange(1.0, 7.0).reshape(2, 3)
+    for result, total in ((results[0], 7), (results[-3], 8), (results[-2], 9),
+                          (results[-1], 6)):
+      for array in result.arrays:
+        np.testing.assert_allclose(array, plain * total / 3 * 4, rtol=1e-3)
+    self.assertEqual(results[1:-3],
+                     class_util.tensorflows_results(mode, SUM))
+    if mode != "eager":
+      self.assertRegex(text[0], "replica 0 .* tensor 12 of 14 .*; replica 1 .*"
+                       "tensor 11 of 14 .*; replica 2 .*tensor 0 of 14")
+      self.assertRegex(text[0], "replica 3 .* tensor 13 of 14")
 
 
 class CleanTest(parameterized.TestCase):

@@ -95,11 +95,12 @@ class AllReduceCrossDeviceOps(guarded.GuardedCrossDeviceOps):
         is multiplied by N/(N-k), so that a mean is that of the others; if it
         befalls all, it raises. Both name the replica, its worker, how many
         elements there are, and the variable if `name_tensors` has made it
-        known, else the tensor's position, shape and dtype. Each replica's
-        device looks at its own values before they are summed, and all
-        replicas decide alike. Every floating or complex value that this
-        object reduces is looked at: metrics, and what a user's own `reduce`
-        brings here, too.
+        known, else the tensor's position, shape and dtype. A sum tells that
+        something isn't finite, and each replica's own device then looks at
+        what the replica had before the sum; all replicas decide alike. Every
+        floating or complex value that this object reduces is looked at:
+        metrics, and what a user's own `reduce` brings here, too. A wire of
+        your own must let infinities and NaNs through.
 
     Raises:
       ValueError: for a wrong spec, a negative number, an unknown `sparse` or
@@ -166,8 +167,9 @@ class AllReduceCrossDeviceOps(guarded.GuardedCrossDeviceOps):
         *self._guard_settings()]
 
   def _reduce_batch(self, reduce_op: Any, pairs: Sequence[tuple[Any, Any]],
-                    options: Any) -> list[Any]:
+                    options: Any) -> tuple[list[Any], list[Sequence[Any]]]:
     results: list[Any] = [None] * len(pairs)
+    summed: list[Sequence[Any]] = [value.values for value, _ in pairs]
     batches: dict[topology_lib.Topology, dict[int, Sequence[Any]]] = (
         collections.defaultdict(dict))
     for i, (value, destinations) in enumerate(pairs):
@@ -180,7 +182,8 @@ class AllReduceCrossDeviceOps(guarded.GuardedCrossDeviceOps):
       else:
         values = value.values
         if any(isinstance(one, tf.IndexedSlices) for one in values):
-          values = sparse_lib.prepare(values, topology.devices, self._sparse)
+          summed[i] = values = sparse_lib.prepare(values, topology.devices,
+                                                  self._sparse)
         if not any(isinstance(one, tf.IndexedSlices) for one in values):
           batches[topology][i] = values
           continue
@@ -195,7 +198,7 @@ class AllReduceCrossDeviceOps(guarded.GuardedCrossDeviceOps):
         results[i] = self._checked(
             i, pairs[i][0], tf_compat.mirrored(tensors),
             reduce_op, f"reduced by {algorithm!r}")
-    return results
+    return results, summed
 
   def _checked(self, position: int, value: Any, result: Any, reduce_op: Any,
                how: str) -> Any:

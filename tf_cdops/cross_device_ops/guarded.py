@@ -1,7 +1,7 @@
-"""The base of classes that look for what isn't finite before they sum."""
+"""The base of classes that notice what isn't finite."""
 
 import collections
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -10,15 +10,13 @@ from tf_cdops.base import tf_compat
 from tf_cdops.base import topology as topology_lib
 from tf_cdops.cross_device_ops import base
 from tf_cdops.execution import devices
+from tf_cdops.execution import finite_sums
 from tf_cdops.execution import nonfinite
 from tf_cdops.execution import tensor_names
 
 
 class GuardedCrossDeviceOps(base.CheckedCrossDeviceOps):
-  """Knows what tensors are called, and what to do if one isn't finite.
-
-  A subclass overrides `_reduce_batch`, which gets what is left to sum.
-  """
+  """Knows what tensors are called, and what to do if one isn't finite."""
 
   def __init__(self, on_nonfinite: str | None = None):
     super().__init__()
@@ -49,38 +47,40 @@ class GuardedCrossDeviceOps(base.CheckedCrossDeviceOps):
                                   value_destination_pairs: Any,
                                   options: Any) -> list[Any]:
     pairs = list(value_destination_pairs)
-    looks = []
+    results, summed = self._reduce_batch(reduce_op, pairs, options)
     if labels := self._labels(pairs):
-      for places, which in _by_devices(pairs).items():
+      for (places, _), which in _by_devices(pairs, results).items():
         guard = self._guard(places, self._grouped_for_names(places),
                             [labels[i] for i in which])
-        look = guard.look([pairs[i][0].values for i in which])
-        if self._on_nonfinite == "drop":
-          for i, values in zip(which, look.batch, strict=True):
-            pairs[i] = _replaced(*pairs[i], values)
-        looks.append((guard, look, which))
-    results = self._reduce_batch(reduce_op, pairs, options)
-    for guard, look, which in looks:
-      for i, parts in zip(which, guard.answered(look, [
-          parts_of(results[i]) for i in which]), strict=True):
-        results[i] = tf_compat.mirrored(parts)
+        for i, parts in zip(which, guard.answered(
+            [summed[i] for i in which], [parts_of(results[i]) for i in which],
+            reduce_op), strict=True):
+          results[i] = tf_compat.mirrored(parts)
     return results
 
   def _reduce_batch(self, reduce_op: Any, pairs: Sequence[tuple[Any, Any]],
-                    options: Any) -> list[Any]:
-    """Reduces a batch, whatever its numbers are."""
+                    options: Any) -> tuple[list[Any], list[Sequence[Any]]]:
+    """Reduces a batch, whatever its numbers are.
+
+    Args:
+      reduce_op: tf.distribute.ReduceOp.SUM or MEAN.
+      pairs: values and their destinations.
+      options: the caller's.
+
+    Returns:
+      The results, and of each what was summed, one value per replica.
+    """
     raise NotImplementedError
 
   def _guard(self, places: Sequence[str],
              topology: topology_lib.Topology | None, tensors: Sequence[str],
-             gather: Callable[[tf.Tensor], tf.Tensor] | None = None,
-             first: int = 0) -> nonfinite.Guard:
-    """Returns what looks at a batch on these devices; see its arguments."""
+             **kwargs: Any) -> nonfinite.Guard:
+    """Returns what answers for a batch on these devices."""
     assert self._on_nonfinite is not None
     replicas = ([f"replica {i}" for i in range(len(places))]
                 if topology is None else tensor_names.replica_labels(topology))
     return nonfinite.Guard(self._on_nonfinite, places, replicas, tensors,
-                           gather, first)
+                           **kwargs)
 
   def _guard_settings(self) -> list[str]:
     return ([f"on_nonfinite={self._on_nonfinite!r}"] if self._on_nonfinite
@@ -106,20 +106,15 @@ class GuardedCrossDeviceOps(base.CheckedCrossDeviceOps):
 
 
 def _by_devices(
-    pairs: Sequence[tuple[Any, Any]]) -> dict[tuple[str, ...], list[int]]:
-  """Returns which values are to be looked at, by the devices they are on."""
+    pairs: Sequence[tuple[Any, Any]], results: Sequence[Any]
+) -> dict[tuple[tuple[str, ...], tuple[str, ...]], list[int]]:
+  """Returns which values can be infinite, by devices, and by the results'."""
   groups = collections.defaultdict(list)
-  for i, (value, _) in enumerate(pairs):
-    if nonfinite.can_be(value.values[0].dtype):
-      groups[devices.devices_of(value.values)].append(i)
+  for i, ((value, _), result) in enumerate(zip(pairs, results, strict=True)):
+    if finite_sums.can_be_infinite(value.values[0].dtype):
+      groups[devices.devices_of(value.values),
+             tuple(map(devices.device_of, parts_of(result)))].append(i)
   return groups
-
-
-def _replaced(value: Any, destinations: Any,
-              values: Sequence[Any]) -> tuple[Any, Any]:
-  """Returns other values with their destinations, which may be themselves."""
-  other = tf_compat.PerReplica(tuple(values))
-  return other, other if destinations is value else destinations
 
 
 def parts_of(result: Any) -> Sequence[Any]:

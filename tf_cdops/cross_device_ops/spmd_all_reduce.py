@@ -13,9 +13,9 @@ from tf_cdops.base import topology as topology_lib
 from tf_cdops.cross_device_ops import guarded
 from tf_cdops.execution import executor
 from tf_cdops.execution import feedback
+from tf_cdops.execution import finite_sums
 from tf_cdops.execution import inputs
 from tf_cdops.execution import kept_functions
-from tf_cdops.execution import nonfinite
 from tf_cdops.execution import same_shapes
 from tf_cdops.execution import sparse as sparse_lib
 from tf_cdops.execution import spmd
@@ -186,23 +186,17 @@ class SpmdAllReduce(guarded.GuardedCrossDeviceOps):
   def _emit_guarded(self, reduce_op: Any, batch: Sequence[Sequence[Any]],
                     labels: Sequence[str], peers: peers_lib.Peers,
                     options: Any) -> list[list[Any]]:
+    results = self._emit(reduce_op, batch, peers, options)
     which = [i for i, values in enumerate(batch)
-             if labels and nonfinite.can_be(values[0].dtype)]
+             if labels and finite_sums.can_be_infinite(values[0].dtype)]
     if not which:
-      return self._emit(reduce_op, batch, peers, options)
-    gather = lambda counts: tf.reshape(
-        peers.all_gather(counts, self._devices[0]), [-1, len(which)])
+      return results
     guard = self._guard(
         self._devices, self.topology, [labels[i] for i in which],
-        gather if self._num_workers > 1 else None,
-        self._rank * len(self._devices))
-    look = guard.look([batch[i] for i in which])
-    kept = list(batch)
-    for i, values in zip(which, look.batch, strict=True):
-      kept[i] = values
-    results = self._emit(reduce_op, kept, peers, options)
+        **spmd.guarding(peers), first=self._rank * len(self._devices))
     for i, parts in zip(which, guard.answered(
-        look, [results[i] for i in which]), strict=True):
+        [batch[i] for i in which], [results[i] for i in which], reduce_op),
+                        strict=True):
       results[i] = parts
     return results
 

@@ -1,8 +1,9 @@
-"""Finds numbers that aren't finite before a sum spreads them.
+"""Finds numbers that aren't finite, and whose they are.
 
-Each replica's device looks at the replica's own tensors. The sum of a tensor
-tells: it is finite only if all elements are, and computing it writes nothing.
-Only where it isn't are elements counted, since finite ones may have overflowed.
+A sum of replicas' values is finite only if all of them are, and the sum of its
+elements only if each is: so one pass over each result, on one of the devices
+that have it, tells whether to look closer. Only then does each replica's device
+look at what the replica has brought: finite numbers may have overflowed.
 """
 
 import dataclasses
@@ -16,13 +17,10 @@ import tensorflow as tf
 from tf_cdops.base import errors
 from tf_cdops.execution import devices
 from tf_cdops.execution import executor
-from tf_cdops.execution import sparse
+from tf_cdops.execution import finite_sums
 
 _MODES = ("raise", "drop")
 _MOST_NAMED = 8  # In one message.
-# Tensors are looked at together up to so many bytes. To be left out, a tensor
-# waits for the others; with more than that, the first would be sent too late.
-_GROUP_BYTES = 16 << 20
 
 
 def check_mode(mode: Any) -> str | None:
@@ -33,35 +31,18 @@ def check_mode(mode: Any) -> str | None:
   return mode
 
 
-def can_be(dtype: tf.DType) -> bool:
-  """Whether numbers of this type can be infinite, or none."""
-  return bool(dtype.is_floating or dtype.is_complex)
-
-
-@dataclasses.dataclass(frozen=True)
-class Look:
-  """What was seen of a batch.
-
-  Attributes:
-    batch: the tensors to sum; with "drop", zeros instead of those not finite.
-    counts: for each device, how many elements of each tensor aren't finite.
-  """
-
-  batch: list[list[Any]]
-  counts: list[tf.Tensor]
-
-
 @dataclasses.dataclass(frozen=True)
 class Guard:
-  """Looks at a batch before its sum, and answers for the results.
+  """Answers for the results of a batch.
 
   Attributes:
     mode: "raise" or "drop".
     places: the devices of the replicas that the batch is of.
     replicas: what messages call each replica, those of other programs too.
     tensors: what they call each tensor.
-    gather: (counts of this program's replicas) -> those of all; None if these
-      are all.
+    total: adds up what replicas have, those of other programs too.
+    gather: (what this program has) -> what each program has, in rows; None if
+      there are no others.
     first: the number of this program's first replica.
   """
 
@@ -69,76 +50,127 @@ class Guard:
   places: Sequence[str]
   replicas: Sequence[str]
   tensors: Sequence[str]
+  total: finite_sums.Total = dataclasses.field(
+      default_factory=finite_sums.Total)
   gather: Callable[[tf.Tensor], tf.Tensor] | None = None
   first: int = 0
 
-  def look(self, batch: Sequence[Sequence[Any]]) -> Look:
-    """Looks at a batch: for each tensor, one value per device."""
-    looked: list[list[Any]] = [list(values) for values in batch]
-    counts = []
-    for rank, place in enumerate(self.places):
-      mine = [values[rank] for values in batch]
-      found = []
-      for start, end in _groups(mine):
-        kept, count = _look_at(mine[start:end], place, self.mode == "drop")
-        found.append(count)
-        for i, value in enumerate(kept, start):
-          looked[i][rank] = value
-      with tf.device(place):
-        counts.append(found[0] if len(found) == 1 else tf.concat(found, 0))
-    return Look(looked, counts)
+  @property
+  def _home(self) -> str:
+    return devices.host_of(self.places[0])
 
-  def answered(self, look: Look,
-               results: Sequence[Sequence[Any]]) -> list[list[Any]]:
-    """Returns the results of what was looked at, behind the check.
+  def answered(self, batch: Sequence[Sequence[Any]],
+               results: Sequence[Sequence[Any]],
+               reduce_op: Any) -> list[list[Any]]:
+    """Returns results behind the check that what was summed is finite.
 
     Args:
-      look: what was seen.
+      batch: for each tensor, what each replica has.
       results: of each tensor, one value for each device that wants it.
+      reduce_op: what they are: tf.distribute.ReduceOp.SUM or MEAN.
 
     Returns:
       The results; computing one raises tf.errors.InvalidArgumentError if the
       mode wants it.
     """
-    with tf.device(devices.host_of(self.places[0])):
-      own = tf.stack(look.counts)
-      counts = own if self.gather is None else self.gather(own)
-      wrong = counts > 0
-      fatal = tf.reduce_any(wrong if self.mode == "raise"
-                            else tf.reduce_all(wrong, 0))
-      # A program that stopped earlier would break others' collective ops.
-      waited = [] if self.gather is None else _dense_parts(results)
-      with tf.control_dependencies(waited):
-        done = self._raise(fatal, counts)
-      if self.mode == "raise":
-        return _behind(done, results)
-      done += self._log(~fatal & tf.reduce_any(own > 0), own)
-      with tf.control_dependencies(done):
-        dropped = tf.reduce_any(wrong)
-      count = len(self.replicas)
-      left = count - tf.math.count_nonzero(wrong, 0)
-      factors = count / tf.maximum(left, 1)
-    return _scaled(dropped, factors, results)
+    results = [list(parts) for parts in results]
+    sums = finite_sums.Sums([parts[0] for parts in results])
+    with tf.device(self._home):
+      odd = self._looks_odd(results)
+      if tf.executing_eagerly() and not odd:
+        return results
+      kept = self._look(odd, batch, sums)
+      # A graph's text is of use only then.
+      is_fatal, text, is_dropped, *totals = tf.cond(
+          odd, lambda: self._conclude(kept, sums, reduce_op),
+          lambda: [False, "", False, *(
+              sums.no_total() if self.mode == "drop" else [])])
+      if tf.executing_eagerly():
+        if is_fatal:
+          raise tf.errors.InvalidArgumentError(None, None,
+                                               text.numpy().decode())
+        raised = []
+      else:
+        raised = [tf.raw_ops.Assert(condition=~is_fatal, data=[text],
+                                    summarize=1)]
+      with tf.control_dependencies(raised):
+        is_dropped = tf.identity(is_dropped)
+    return _on_each_device(results, lambda parts: finite_sums.chosen(
+        tf.identity(is_dropped), sums.cut, sums.not_cut,
+        [*parts, *map(tf.identity, totals)])
+                           if self.mode == "drop" else _after(raised, parts))
 
-  def _raise(self, fatal: tf.Tensor, counts: tf.Tensor) -> list[Any]:
-    """Raises if it must; returns what a graph's results must wait for."""
+  def _looks_odd(self, results: Sequence[Sequence[Any]]) -> tf.Tensor:
+    """Returns whether to look closer; all programs come to the same."""
+    there: dict[str, list[tf.Tensor]] = {}
+    for i, parts in enumerate(results):  # One device for each, in turn.
+      part = finite_sums.dense_part(parts[i % len(parts)])
+      there.setdefault(devices.device_of(part), []).append(part)
+    finite = []
+    for device, parts in there.items():
+      with tf.device(device):
+        finite.append(tf.reduce_all(tf.math.is_finite(tf.stack(
+            finite_sums.probes(parts)))))
+    odd = ~tf.reduce_all(tf.stack(finite))
+    if self.gather is None:
+      return odd
+    # A program that raised earlier would break others' collective ops.
+    with tf.control_dependencies([
+        finite_sums.dense_part(part) for parts in results for part in parts]):
+      odd = tf.cast(tf.reshape(odd, [1]), tf.int32)
+    return tf.reduce_any(self.gather(odd) > 0)
+
+  def _look(self, odd: tf.Tensor, batch: Sequence[Sequence[Any]],
+            sums: finite_sums.Sums) -> list[list[tf.Tensor]]:
+    """Looks at what each replica has, on its device, if something is odd.
+
+    Returns:
+      For each replica how many elements of each tensor aren't finite and, if
+      those are dropped, what it brings to the sums.
+    """
+    kept = []
+    for rank, place in enumerate(self.places):
+      parts = [executor.as_tensor(finite_sums.dense_part(values[rank]), place)
+               for values in batch]
+      with tf.device(place):
+        kept.append(finite_sums.chosen(
+            tf.identity(odd), *(
+                (sums.kept, sums.nothing_kept) if self.mode == "drop" else
+                (lambda *parts: [tf.stack(list(map(finite_sums.count, parts)))],
+                 lambda *parts: [tf.zeros([len(parts)], tf.int32)])), parts))
+      kept[-1][0].set_shape([len(parts)])
+    return kept
+
+  def _conclude(self, kept: Sequence[Sequence[tf.Tensor]],
+                sums: finite_sums.Sums, reduce_op: Any) -> list[tf.Tensor]:
+    """Returns whether to raise, what to say, whether to replace sums, and how.
+
+    Args:
+      kept: what `_look` returned.
+      sums: makes the sums.
+      reduce_op: what they are.
+    """
+    own = tf.stack([counts for counts, *_ in kept])
+    counts = own if self.gather is None else tf.reshape(
+        self.gather(own), [len(self.replicas), len(self.tensors)])
+    wrong = counts > 0
+    is_any = tf.reduce_any(wrong)
     # A graph's message would have a backslash before an apostrophe.
-    text = lambda: self._text(
-        "" if self.mode == "raise" else "no replica is left to sum: ", counts)
-    if not tf.executing_eagerly():
-      return [tf.raw_ops.Assert(
-          condition=~fatal, data=[tf.cond(fatal, text, lambda: "")],
-          summarize=1)]
-    if fatal:
-      raise tf.errors.InvalidArgumentError(None, None, _decoded(text()))
-    return []
+    if self.mode == "raise":
+      return [is_any, self._text("", counts), False]
+    is_fatal = tf.reduce_any(tf.reduce_all(wrong, 0))
+    told = self._log(~is_fatal & tf.reduce_any(own > 0), own)
+    with tf.control_dependencies(told):
+      text = self._text("no replica is left to sum: ", counts)
+    return [is_fatal, text, is_any, *sums.total(
+        [brought for _, *brought in kept], wrong, reduce_op, self.total)]
 
   def _log(self, wanted: tf.Tensor, own: tf.Tensor) -> list[Any]:
     """Logs what is dropped of this program's replicas."""
     text = lambda: self._text("left out of a sum: ", own, self.first)
     if tf.executing_eagerly():
       if wanted:
-        logging.warning("%s", _decoded(text()))
+        logging.warning("%s", text().numpy().decode())
       return []
 
     def told() -> tf.Tensor:
@@ -168,125 +200,28 @@ class Guard:
             ["; and ", tf.strings.as_string(more), " more"]), ""), "."])
 
 
-def _groups(values: Sequence[Any]) -> list[tuple[int, int]]:
-  """Returns where tensors that are looked at together begin and end."""
-  groups, start, size = [], 0, 0
-  for i, value in enumerate(values):
-    tensor = value.values if sparse.is_sparse(value) else value
-    here = (tensor.shape.num_elements() or 0) * tensor.dtype.size
-    if i > start and size + here > _GROUP_BYTES:
-      groups.append((start, i))
-      start, size = i, 0
-    size += here
-  return [*groups, (start, len(values))]
+def _on_each_device(
+    results: Sequence[Sequence[Any]],
+    make: Callable[[list[tf.Tensor]], list[tf.Tensor]]) -> list[list[Any]]:
+  """Makes each device's results anew, there.
+
+  Args:
+    results: of each tensor, one for each device.
+    make: (a device's dense parts) -> others.
+  """
+  columns = []
+  for there in zip(*results, strict=True):
+    parts = [finite_sums.dense_part(value) for value in there]
+    with tf.device(devices.device_of(parts[0])):
+      columns.append([finite_sums.with_part(value, part)
+                      for value, part in zip(there, make(parts), strict=True)])
+  return [list(row) for row in zip(*columns, strict=True)]
 
 
-def _look_at(values: Sequence[Any], place: str,
-             drop: bool) -> tuple[list[Any], tf.Tensor]:
-  """Returns one replica's values, and how many elements aren't finite."""
-  values = [value if sparse.is_sparse(value)
-            else executor.as_tensor(value, place) for value in values]
-  parts = _dense_parts([values])
-  with tf.device(place):
-    odd = ~tf.reduce_all(tf.math.is_finite(tf.stack(_probes(parts))))
-
-    def counted() -> list[tf.Tensor]:
-      counts = [_count(part) for part in parts]
-      return [tf.stack(counts), *(
-          [tf.where(count > 0, tf.zeros_like(part), part)
-           for part, count in zip(parts, counts, strict=True)]
-          if drop else [])]
-
-    count, *kept = tf.cond(odd, counted, lambda: [
-        tf.zeros([len(parts)], tf.int32), *(parts if drop else [])])
-  if not drop:
-    return list(values), count
-  for part, known in zip(kept, parts, strict=True):
-    part.set_shape(known.shape)
-  return _with_parts(values, kept), count
-
-
-def _probes(parts: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-  """Returns a float32 for each tensor, finite only if all its elements are."""
-  axes: dict[int, tf.Tensor] = {}
-  probes = []
-  for part in parts:
-    if part.dtype.is_complex:
-      part = tf.math.real(part) + tf.math.imag(part)
-    rank = part.shape.rank
-    if rank is None:
-      part, rank = tf.reshape(part, [-1]), 1
-    if rank not in axes:
-      axes[rank] = tf.constant(list(range(rank)), tf.int32)
-    # In 16 bits a sum soon overflows, and a mean doesn't.
-    probe = (tf.raw_ops.Mean if part.dtype.size == 2 else tf.raw_ops.Sum)(
-        input=part, axis=axes[rank])
-    probes.append(tf.cast(probe, tf.float32))
-  return probes
-
-
-def _count(part: tf.Tensor) -> tf.Tensor:
-  if part.dtype.is_complex:
-    finite = (tf.math.is_finite(tf.math.real(part))
-              & tf.math.is_finite(tf.math.imag(part)))
-  else:
-    finite = tf.math.is_finite(part)
-  return tf.math.count_nonzero(~finite, dtype=tf.int32)
-
-
-def _behind(done: Sequence[Any],
-            results: Sequence[Sequence[Any]]) -> list[list[Any]]:
-  """Returns results that wait for what was done."""
+def _after(done: Sequence[Any], parts: list[tf.Tensor]) -> list[tf.Tensor]:
+  """Returns tensors that wait for something, by one op."""
   if not done:  # In eager code it has been done.
-    return [list(parts) for parts in results]
+    return parts
   with tf.control_dependencies(done):
-    return [[executor.copy_to([devices.device_of(part)], part)[0]
-             for part in parts] for parts in results]
-
-
-def _scaled(dropped: tf.Tensor, factors: tf.Tensor,
-            results: Sequence[Sequence[Any]]) -> list[list[Any]]:
-  """Returns results times their tensor's factor if anything was dropped."""
-  scaled = [list(parts) for parts in results]
-  by_device: dict[str, list[tuple[int, int]]] = {}
-  for i, parts in enumerate(results):
-    for j, part in enumerate(parts):
-      by_device.setdefault(devices.device_of(part), []).append((i, j))
-  # A choice on each device, or else results would go from one to another.
-  for device, there in by_device.items():
-    values = [results[i][j] for i, j in there]
-    with tf.device(device):
-      for (i, j), value in zip(there, _scaled_here(
-          tf.identity(dropped), tf.identity(factors), [i for i, _ in there],
-          values), strict=True):
-        scaled[i][j] = value
-  return scaled
-
-
-def _scaled_here(dropped: tf.Tensor, factors: tf.Tensor, which: Sequence[int],
-                 values: Sequence[Any]) -> list[Any]:
-  parts = _dense_parts([values])
-  scaled = tf.cond(
-      dropped, lambda: [part * tf.cast(factors[i], part.dtype)
-                        for i, part in zip(which, parts, strict=True)],
-      lambda: parts)
-  for part, known in zip(scaled, parts, strict=True):
-    part.set_shape(known.shape)
-  return _with_parts(values, scaled)
-
-
-def _dense_parts(batch: Sequence[Sequence[Any]]) -> list[tf.Tensor]:
-  """Returns the tensors, and of IndexedSlices their values."""
-  return [value.values if sparse.is_sparse(value) else value
-          for values in batch for value in values]
-
-
-def _with_parts(values: Sequence[Any], parts: Sequence[tf.Tensor]) -> list[Any]:
-  """Returns values that have these instead of their own."""
-  return [tf.IndexedSlices(part, value.indices, value.dense_shape)
-          if sparse.is_sparse(value) else part
-          for value, part in zip(values, parts, strict=True)]
-
-
-def _decoded(text: tf.Tensor) -> str:
-  return str(text.numpy().decode())
+    waited: list[tf.Tensor] = tf.raw_ops.IdentityN(input=parts)
+  return waited

@@ -10,6 +10,7 @@ import tensorflow as tf
 from tf_cdops import registry
 from tf_cdops.base import topology as topology_lib
 from tf_cdops.execution import executor
+from tf_cdops.execution import finite_sums
 from tf_cdops.execution import sparse
 from tf_cdops.fabric import peers as peers_lib
 from tf_cdops.fabric import tensorflow as tensorflow_fabric
@@ -196,6 +197,22 @@ def gather_slices(values: Sequence[Any], peers: peers_lib.Peers,
     if reduce_op == tf.distribute.ReduceOp.MEAN:
       total = sparse.divide(total, peers.num_replicas)
   return executor.copy_to(peers.places, total)
+
+
+def guarding(peers: peers_lib.Peers) -> dict[str, Any]:
+  """Returns how a `nonfinite.Guard` asks other programs, if there are any."""
+  home = peers.places[0]
+  if peers.num_workers == 1:
+    return {}
+
+  def add(tensors: list[tf.Tensor]) -> tf.Tensor:
+    total = tf.math.add_n(tensors)
+    return total if total.shape == [0] else peers.all_reduce(total, home)
+
+  return {
+      "gather": lambda tensor: peers.all_gather(tensor, home),
+      "total": finite_sums.Total(add, lambda rows: peers.all_gather_rows(
+          tf.concat(rows, 0), home))}
 
 
 def gather(values: Sequence[tf.Tensor], axis: Any,
