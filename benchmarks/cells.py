@@ -17,6 +17,7 @@ SPMD, SPMD_HALF = "SpmdStrategy", "SpmdStrategy, bfloat16"
 
 GRAPH, EAGER, WORKERS = "graph", "eager", "workers"
 NO_LIMIT = "40gbit"  # More than this machine sends to itself.
+LOOPBACK = "loopback"  # Instead of a rate: no cables.
 
 
 @dataclasses.dataclass(frozen=True, order=True)

@@ -12,6 +12,7 @@ from benchmarks import workloads
 import tensorflow as tf
 
 from tf_cdops import cluster as cluster_lib
+from tf_cdops import cost
 from tf_cdops.cli.measuring import contenders
 from tf_cdops.cli.measuring import exact_inputs
 from tf_cdops.cli.measuring import link_results
@@ -58,14 +59,17 @@ def build(load: str, shapes: Any, rate: str | None = None,
   Args:
     load: its name.
     shapes: for others.
-    rate: of the cables for which "auto" is to choose, and for which the specs
-      are found that may be the best; None for the usual ones, on loopback.
+    rate: of the cables, or LOOPBACK, for which "auto" is to choose, and for
+      which the specs are found that may be the best; None for the usual ones,
+      on loopback.
     wires: instead of those specs, "auto" with each of them.
   """
   del shapes
   _steps.clear()
   site, sizes = _sites[0], workloads.named(load).sizes
-  if rate is not None:
+  if rate == cells.LOOPBACK:
+    site = dataclasses.replace(site, link=cost.preset(cells.LOOPBACK))
+  elif rate is not None:
     _clusters[0].set_bandwidth(rate)
     site = dataclasses.replace(site, link=_clusters[0].link)
     _clusters[0].set_bandwidth(cells.NO_LIMIT)  # To build and to check.

@@ -89,10 +89,24 @@ def ways(topology: topology_lib.Topology, sizes: Sequence[planner.TensorSize],
 def wired(topology: topology_lib.Topology,
           sizes: Sequence[planner.TensorSize], link: cost.Link | None,
           wires: Sequence[str]) -> list[Way]:
-  """Returns "auto" without a wire, and with each of some."""
+  """Returns "auto" without a wire, and with each of some.
+
+  One that "auto" leaves out is there with a direct exchange, too: what it would
+  have been like.
+  """
   model = cost.Model(topology, given.resolve(link, topology))
-  return [_way(model, sizes, spec_lib.AUTO, None, registry.check_wire(wire))
-          for wire in (None, *wires)]
+  found = [_way(model, sizes, spec_lib.AUTO, None)]
+  for wire in map(registry.check_wire, wires):
+    found.append(_way(model, sizes, spec_lib.AUTO, None, wire))
+    if not any(bucket.wired for bucket in found[-1].buckets):
+      found.append(_way(model, sizes, exchange(len(topology.workers)), None,
+                        wire))
+  return found
+
+
+def exchange(workers: int) -> str:
+  """Returns the spec of a direct exchange, which rounds least of all."""
+  return f"ps#{workers}"
 
 
 def _way(model: cost.Model, sizes: Sequence[planner.TensorSize], spec: str,

@@ -7,6 +7,7 @@ from absl.testing import absltest
 from absl.testing import parameterized
 from benchmarks import cells as all_cells
 from benchmarks import likely
+from benchmarks import verdicts
 from benchmarks import workloads
 from benchmarks.links import cells
 from benchmarks.links import pages
@@ -72,10 +73,10 @@ class TargetsTest(parameterized.TestCase):
 
   def test_means(self):
     others = cells.Cell(4, 2, cells.SLOW, "big")
-    verdicts = targets.judge([measured(), measured((1.3,) * 6, cell=others)])
+    found = targets.judge([measured(), measured((1.3,) * 6, cell=others)])
     self.assertEqual(
         {target.against: round(mean, 3)
-         for target, mean in targets.means(verdicts)},
+         for target, mean in verdicts.means(found)},
         {all_cells.MULTI_WORKER: 0.92, all_cells.GLOO: 1.196})
 
   @parameterized.parameters(

@@ -2,6 +2,7 @@
 
 from absl.testing import absltest
 from benchmarks import cells as all_cells
+from benchmarks import verdicts
 from benchmarks.links import cells as link_cells
 from benchmarks.spmd import cells
 from benchmarks.spmd import report
@@ -54,13 +55,13 @@ class TargetsTest(absltest.TestCase):
       self.assertEqual((plain.ratio, plain.met), (1.2, met))
 
   def test_wrong_sums_meet_nothing(self):
-    verdicts = targets.judge(
+    found = targets.judge(
         [measured(_LARGE, wrong=1, theirs=1.0, ours=0.9, half=0.5)])
-    self.assertFalse(any(verdict.met for verdict in verdicts))
+    self.assertFalse(any(verdict.met for verdict in found))
 
   def test_mean(self):
     other = cells.Cell(2, link_cells.SLOW, "big")
-    (_, mean), = targets.means(targets.judge(
+    (_, mean), = verdicts.means(targets.judge(
         [measured(_LARGE, theirs=1.0, ours=0.5, half=0.5),
          measured(other, theirs=1.0, ours=2.0, half=0.5)]))
     self.assertAlmostEqual(mean, 1.0)

@@ -1,5 +1,6 @@
 """Tests of the report on wires between hosts."""
 
+import dataclasses
 import json
 
 from absl.testing import absltest
@@ -42,15 +43,27 @@ class ReportTest(absltest.TestCase):
       self.assertIn(line, text)
     self.assertNotIn("\n| float16 |", text)
 
+  def test_a_wire_that_was_left_out(self):
+    cell = cells.Cell(2, 1, all_cells.LOOPBACK, "one")
+    one = measured(cell, {"int8": 1.0})
+    one = dataclasses.replace(one, contenders=(
+        *one.contenders,
+        cells.Contender("ps#2, int8", all_cells.OURS, 0, (1.4,) * 6)))
+    text = wires_report.text({"command": "wires", "machine": {"cores": "2"},
+                              "cells": [one.to_dict()]})
+    self.assertIn(
+        "| 2 | loopback | one | 1000 |  |  | left out; else 1.40 | 0 |", text)
+
 
 class CellsTest(absltest.TestCase):
 
   def test_cells(self):
     chosen = wires.wanted_cells()
     self.assertEqual({(cell.hosts, cell.rate) for cell in chosen}, {
-        (hosts, rate) for hosts in (2, 4, 8)
-        for rate in (cells.SLOW, cells.FAST)})
-    self.assertLen(chosen, 30)
+        *((hosts, rate) for hosts in (2, 4, 8)
+          for rate in (cells.SLOW, cells.FAST)),
+        (2, all_cells.LOOPBACK), (4, all_cells.LOOPBACK)})
+    self.assertLen(chosen, 40)
     self.assertTrue(all(cell.num_bytes >= 8e6 for cell in chosen))
 
   def test_contenders(self):
@@ -64,6 +77,17 @@ class CellsTest(absltest.TestCase):
                      [False, True, True, True])
     for way in ways[1:]:
       self.assertLess(way.seconds, ways[0].seconds)
+
+  def test_a_wire_that_does_not_pay_is_there_both_ways(self):
+    ways = likely.wired(
+        tf_cdops.Topology.grid(2, 1, device_type="CPU"),
+        workloads.named("big").sizes, cost.Link("fast", 1e-5, 100e9, 1e-6),
+        ["int8"])
+    self.assertEqual([str(way) for way in ways],
+                     ["auto", "auto, int8", "ps#2, int8"])
+    self.assertEqual([any(b.wired for b in way.buckets) for way in ways],
+                     [False, False, True])
+    self.assertGreater(ways[2].seconds, ways[1].seconds)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from benchmarks import cells as all_cells
+from benchmarks import verdicts
 from benchmarks.links import cells
 from benchmarks.links import targets
 
@@ -31,10 +32,10 @@ def text(content: dict[str, Any]) -> str:
   order = cells.all_cells()
   measured = sorted(map(cells.Measured.from_dict, content["cells"]),
                     key=lambda one: order.index(one.cell))
-  verdicts = targets.judge(measured)
+  found = targets.judge(measured)
   return "\n\n".join([
       "# Results between hosts", _heading(content, measured),
-      _targets(measured, verdicts), _summary(measured), f"## How\n\n{_HOW}",
+      _targets(measured, found), _summary(measured), f"## How\n\n{_HOW}",
       _details(measured)]) + "\n"
 
 
@@ -59,35 +60,22 @@ def _heading(content: dict[str, Any],
 
 
 def _targets(measured: Sequence[cells.Measured],
-             verdicts: Sequence[targets.Verdict]) -> str:
-  rows = []
-  for target in targets.TARGETS:
-    some = [v for v in verdicts if v.target is target]
-    if not some:
-      continue
-    worst = max(some, key=lambda v: v.ratio)
-    rows.append((target.text, f"≤ {target.limit:g}",
-                 f"{sum(v.met for v in some)} of {len(some)}",
-                 f"{worst.ratio:.2f}", worst.cell))
-  for target, mean in targets.means(verdicts):
-    assert target.mean is not None
-    rows.append((f"{target.text}, geometric mean", f"≤ {target.mean:g}",
-                 "met" if mean <= target.mean else "**NOT**", f"{mean:.2f}",
-                 ""))
+             found: Sequence[verdicts.Verdict]) -> str:
+  rows = verdicts.rows(found)
   low, high = targets.PREDICTED
-  found = {one.cell: targets.predicted(one) for one in measured
-           if one.cell.is_large}
-  if found:
-    worst_cell = max(found, key=lambda cell: max(
-        found[cell] / high, low / found[cell]))
-    good = sum(low <= ratio <= high for ratio in found.values())
+  predicted = {one.cell: targets.predicted(one) for one in measured
+               if one.cell.is_large}
+  if predicted:
+    worst = max(predicted, key=lambda cell: max(
+        predicted[cell] / high, low / predicted[cell]))
+    good = sum(low <= ratio <= high for ratio in predicted.values())
     rows.append(("predicted by measured", f"{low:g} to {high:g}",
-                 f"{good} of {len(found)}", f"{found[worst_cell]:.2f}",
-                 worst_cell))
+                 f"{good} of {len(predicted)}", f"{predicted[worst]:.2f}",
+                 worst))
   lines = ["## Targets\n", "For the spec `auto`, in cells of 8 MB or more.\n",
            text_table.markdown(
                ("auto's time", ">target", ">met", ">worst", "where"), rows)]
-  unmet = [v for v in verdicts if not v.met]
+  unmet = [v for v in found if not v.met]
   if unmet:
     lines += ["\n### Not met\n", text_table.markdown(
         ("target", "cell", "rival", ">ratio", ">between", ">target"),

@@ -1,18 +1,12 @@
-"""The targets for "auto" between hosts, as data, and whether they are met.
-
-A cell misses its target if the 95% interval of its ratios, round by round,
-lies wholly above the target.
-"""
+"""The targets for "auto" between hosts, as data, and whether they are met."""
 
 import dataclasses
-import math
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 
 from benchmarks import cells as all_cells
+from benchmarks import verdicts
 from benchmarks.links import cells
-
-from tf_cdops.cli.measuring import tuning
 
 Cell = cells.Cell
 # Whom "auto" is held against, beside families of `benchmarks.cells`.
@@ -66,47 +60,12 @@ TARGETS = (
 PREDICTED = (0.7, 1.4)
 
 
-@dataclasses.dataclass(frozen=True)
-class Verdict:
-  """A target held against one cell.
-
-  Attributes:
-    target: what was wanted.
-    cell: where.
-    rival: whom "auto" was held against.
-    ratio: the median of the rounds' ratios.
-    between: where it is, with a confidence of 95%.
-    wrong: elements of auto's that weren't the exact sum.
-  """
-
-  target: Target
-  cell: Cell
-  rival: str
-  ratio: float
-  between: tuple[float, float]
-  wrong: int
-
-  @property
-  def met(self) -> bool:
-    return self.between[0] <= self.target.limit and not self.wrong
-
-
-def judge(measured: Iterable[cells.Measured]) -> list[Verdict]:
+def judge(measured: Iterable[cells.Measured]) -> list[verdicts.Verdict]:
   """Returns a verdict for each target in each cell that was measured."""
   measured = list(measured)
   return [verdict for target in TARGETS for one in measured
           if target.covers(one.cell)
           for verdict in [_verdict(target, one)] if verdict]
-
-
-def means(verdicts: Sequence[Verdict]) -> list[tuple[Target, float]]:
-  """Returns the geometric means of targets that have a limit for them."""
-  found = []
-  for target in TARGETS:
-    ratios = [v.ratio for v in verdicts if v.target is target]
-    if target.mean is not None and ratios:
-      found.append((target, math.exp(statistics.fmean(map(math.log, ratios)))))
-  return found
 
 
 def predicted(measured: cells.Measured) -> float:
@@ -115,7 +74,8 @@ def predicted(measured: cells.Measured) -> float:
   return measured.auto.predicted / statistics.median(measured.auto.seconds)
 
 
-def _verdict(target: Target, measured: cells.Measured) -> Verdict | None:
+def _verdict(target: Target,
+             measured: cells.Measured) -> verdicts.Verdict | None:
   ours = measured.auto.seconds
   if target.against == LEAST:
     rival, theirs = LEAST, (measured.cell.least,) * len(ours)
@@ -130,7 +90,5 @@ def _verdict(target: Target, measured: cells.Measured) -> Verdict | None:
       return None
     best = min(rivals, key=lambda one: statistics.median(one.seconds))
     rival, theirs = best.contender, best.seconds
-  ratios = [a / b for a, b in zip(ours, theirs, strict=True)]
-  between = tuning.median_interval(ratios) or (min(ratios), max(ratios))
-  return Verdict(target, measured.cell, rival, statistics.median(ratios),
-                 between, measured.auto.wrong)
+  return verdicts.verdict(target, measured.cell, rival, ours, theirs,
+                          measured.auto.wrong)

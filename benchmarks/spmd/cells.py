@@ -8,7 +8,7 @@ from benchmarks import cells as all_cells
 from benchmarks import workloads
 from benchmarks.links import cells as link_cells
 
-LOOPBACK = "loopback"
+LOOPBACK = all_cells.LOOPBACK
 _TRAINING = "train"
 # Batches with which computing takes about as long as communication does.
 _BATCHES = {link_cells.SLOW: 32, link_cells.FAST: 8}

@@ -4,6 +4,7 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
+from benchmarks import verdicts
 from benchmarks.spmd import cells
 from benchmarks.spmd import targets
 
@@ -29,10 +30,10 @@ def text(content: dict[str, Any]) -> str:
   order = cells.every_cell()
   measured = sorted(map(cells.Measured.from_dict, content["cells"]),
                     key=lambda one: order.index(one.cell))
-  verdicts = targets.judge(measured)
+  found = targets.judge(measured)
   return "\n\n".join([
       "# One program a worker: results", _heading(content, measured),
-      _targets(verdicts), _verdicts(verdicts), f"## How\n\n{_HOW}",
+      _targets(found), _verdicts(found), f"## How\n\n{_HOW}",
       _details(measured)]) + "\n"
 
 
@@ -52,31 +53,19 @@ def _heading(content: dict[str, Any],
   return "\n".join(lines)
 
 
-def _targets(verdicts: Sequence[targets.Verdict]) -> str:
-  rows = []
-  for target in targets.TARGETS:
-    some = [v for v in verdicts if v.target is target]
-    if some:
-      worst = max(some, key=lambda v: v.ratio)
-      rows.append((target.text, f"≤ {target.limit:g}",
-                   f"{sum(v.met for v in some)} of {len(some)}",
-                   f"{worst.ratio:.2f}", worst.cell))
-  for target, mean in targets.means(verdicts):
-    assert target.mean is not None
-    rows.append((f"{target.text}, geometric mean", f"≤ {target.mean:g}",
-                 "met" if mean <= target.mean else "**NOT**", f"{mean:.2f}",
-                 ""))
+def _targets(found: Sequence[verdicts.Verdict]) -> str:
   return ("## Targets\n\nSpmdStrategy's time, by that of "
           "MultiWorkerMirroredStrategy in float32.\n\n" + text_table.markdown(
-              ("", ">target", ">met", ">worst", "where"), rows))
+              ("", ">target", ">met", ">worst", "where"),
+              verdicts.rows(found)))
 
 
-def _verdicts(verdicts: Sequence[targets.Verdict]) -> str:
+def _verdicts(found: Sequence[verdicts.Verdict]) -> str:
   return "## Ratios\n\n" + text_table.markdown(
       ("cell", "target", ">ratio", ">between", ">limit", "met"),
       ((v.cell, v.target.text, f"{v.ratio:.2f}",
         "{:.2f} and {:.2f}".format(*v.between), f"{v.target.limit:g}",
-        "yes" if v.met else "**no**") for v in verdicts))
+        "yes" if v.met else "**no**") for v in found))
 
 
 def _details(measured: Sequence[cells.Measured]) -> str:

@@ -1,18 +1,14 @@
 """The targets for SpmdStrategy, as data, and whether they are met.
 
-All are ratios to MultiWorkerMirroredStrategy in float32. A cell misses its
-target if the 95% interval of its ratios, round by round, lies wholly above it.
+All are ratios to MultiWorkerMirroredStrategy in float32.
 """
 
 import dataclasses
-import math
-import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 
 from benchmarks import cells as all_cells
+from benchmarks import verdicts
 from benchmarks.spmd import cells
-
-from tf_cdops.cli.measuring import tuning
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,44 +48,11 @@ TARGETS = (
 )
 
 
-@dataclasses.dataclass(frozen=True)
-class Verdict:
-  """A target held against one cell.
-
-  Attributes:
-    target: what was wanted.
-    cell: where.
-    ratio: the median of the rounds' ratios.
-    between: where it is, with a confidence of 95%.
-    wrong: elements that weren't the sum.
-  """
-
-  target: Target
-  cell: cells.Cell
-  ratio: float
-  between: tuple[float, float]
-  wrong: int
-
-  @property
-  def met(self) -> bool:
-    return self.between[0] <= self.target.limit and not self.wrong
-
-
-def judge(measured: Iterable[cells.Measured]) -> list[Verdict]:
+def judge(measured: Iterable[cells.Measured]) -> list[verdicts.Verdict]:
   """Returns a verdict for each target in each cell that was measured."""
   measured = list(measured)
   return [_verdict(target, one) for target in TARGETS for one in measured
           if target.covers(one.cell)]
-
-
-def means(verdicts: Sequence[Verdict]) -> list[tuple[Target, float]]:
-  """Returns the geometric means of targets that have a limit for them."""
-  found = []
-  for target in TARGETS:
-    ratios = [v.ratio for v in verdicts if v.target is target]
-    if target.mean is not None and ratios:
-      found.append((target, math.exp(statistics.fmean(map(math.log, ratios)))))
-  return found
 
 
 def seconds(target: Target, measured: cells.Measured,
@@ -99,10 +62,9 @@ def seconds(target: Target, measured: cells.Measured,
           else measured.of(name).seconds)
 
 
-def _verdict(target: Target, measured: cells.Measured) -> Verdict:
-  ratios = [a / b for a, b in zip(
+def _verdict(target: Target, measured: cells.Measured) -> verdicts.Verdict:
+  return verdicts.verdict(
+      target, measured.cell, all_cells.MULTI_WORKER,
       seconds(target, measured, target.contender),
-      seconds(target, measured, all_cells.MULTI_WORKER), strict=True)]
-  between = tuning.median_interval(ratios) or (min(ratios), max(ratios))
-  return Verdict(target, measured.cell, statistics.median(ratios), between,
-                 measured.of(target.contender).wrong)
+      seconds(target, measured, all_cells.MULTI_WORKER),
+      measured.of(target.contender).wrong)
