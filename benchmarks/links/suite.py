@@ -27,9 +27,6 @@ from benchmarks.links import testbed
 from tf_cdops.cli import output
 
 _RESULTS, _REPORT = "links.json", "LINKS.md"
-# All processes are started anew after a load with so many bytes on all devices
-# together; and after any, on so many devices: what they keep adds up.
-_MOST_BYTES, _MANY_DEVICES = 400 << 20, 16
 
 
 def main() -> int:
@@ -86,34 +83,27 @@ def _start(args: argparse.Namespace, out: pathlib.Path) -> dict[str, Any]:
 def _run(wanted: Sequence[cells.Cell], torch_python: str | None,
          content: dict[str, Any], out: pathlib.Path) -> None:
   with output.progress("measuring", len(wanted)) as advance:
-    # Those that are next to each other and have the same hosts.
-    for (hosts, devices), some in itertools.groupby(
-        wanted, lambda cell: (cell.hosts, cell.devices)):
-      _run_on(hosts, devices, list(some), torch_python, content, out, advance)
+    # Each load has new processes. They keep memory that a load before took,
+    # which adds up; and with it a step of 64 MB, once, took 1.2 times as long.
+    same = lambda cell: (cell.devices, cell.hosts, cell.load)
+    for _, some in itertools.groupby(sorted(wanted, key=same), same):
+      _run_some(list(some), torch_python, content, out, advance)
 
 
-def _run_on(hosts: int, devices: int, some: list[cells.Cell],
-            torch_python: str | None, content: dict[str, Any],
-            out: pathlib.Path, advance: Callable[..., Any]) -> None:
-  """Measures cells of the same hosts; after a failure, on new ones.
-
-  So, too, after a load that left too little memory: processes keep what a load
-  took, and three groups of them have it.
-  """
+def _run_some(some: list[cells.Cell], torch_python: str | None,
+              content: dict[str, Any], out: pathlib.Path,
+              advance: Callable[..., Any]) -> None:
+  """Measures cells of one load and hosts; after a failure, in new processes."""
   while some:
-    advance(0, description=f"{hosts} hosts of {devices}: starting")
+    advance(0, description=f"{some[0]}: starting")
     with contextlib.ExitStack() as stack:
       try:
-        bed = stack.enter_context(
-            testbed.Testbed(hosts, devices, torch_python))
-        is_full = False
-        while some and not is_full:
+        bed = stack.enter_context(testbed.Testbed(
+            some[0].hosts, some[0].devices, torch_python))
+        while some:
           started = time.monotonic()
           measured = bed.measure(some[0], lambda **said: advance(0, **said))
           content["cells"].append(measured.to_dict())
-          is_full = (hosts * devices >= _MANY_DEVICES
-                     or hosts * devices * measured.cell.num_bytes
-                     > _MOST_BYTES)
           _tell(f"{some.pop(0)}: {report.brief(measured)}", started)
           output.write_json(str(out / _RESULTS), content)
           advance()
