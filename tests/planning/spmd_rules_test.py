@@ -77,6 +77,15 @@ class PackingTest(parameterized.TestCase):
   def test_little_is_one_pack(self):
     self.assertLen(self.buckets([1024] * 500), 1)
 
+  def test_what_is_computed_last_travels_by_itself(self):
+    megabyte = 1 << 20
+    tail = self.buckets([1024, 4096, 9 * megabyte, 7 * megabyte])[-1]
+    self.assertEqual(tail.tensors, (0, 1))
+    tail = self.buckets([megabyte] * 64)[-1]
+    self.assertEqual(tail.tensors, (0, 1, 2, 3))
+    tail = self.buckets([8 * megabyte] * 4)[-1]
+    self.assertEqual(tail.tensors, (0,))
+
   def test_no_pack_is_larger_than_asked_for(self):
     buckets = self.buckets([300, 5000, 300, 300, 300], 1000)
     self.assertEqual({bucket.tensors for bucket in buckets

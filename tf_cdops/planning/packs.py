@@ -1,6 +1,7 @@
 """Packs, each of which travels as one: which are wanted, and of what."""
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
 
@@ -17,12 +18,16 @@ class Packing:
     small_max_bytes: where num_packs is 0, tensors up to this size are packed.
     small_max_group: at most this many of those in a pack; 0 for no pack.
     cap: the most bytes in a pack; a larger tensor stays alone.
+    tail: with num_packs, the first tensors, up to so many bytes, are one more
+      pack. Backpropagation makes their gradients last, so nothing is left to
+      be computed while they travel.
   """
 
   num_packs: int = 0
   small_max_bytes: int = 0
   small_max_group: int = 10
   cap: int = DEFAULT_CAP
+  tail: int = 0
 
   @property
   def wanted(self) -> bool:
@@ -55,6 +60,9 @@ def divide(positions: Sequence[int], num_bytes: Sequence[int | None],
   yield from ([i] for i in positions if num_bytes[i] is None)
   weight = lambda i: num_bytes[i] or 0
   if packing.num_packs:
+    if tail := _first(known, weight, packing.tail):
+      yield tail
+      known = known[len(tail):]
     total = sum(map(weight, known))
     count = max(packing.num_packs, -(-total // packing.cap))
     for run in _near_equal(known, weight, count):
@@ -67,6 +75,14 @@ def divide(positions: Sequence[int], num_bytes: Sequence[int | None],
     yield from ([i] for i in known if weight(i) > limit)
   else:
     yield from ([i] for i in known)
+
+
+def _first(positions: Sequence[int], weight: Callable[[int], int],
+           most: int) -> list[int]:
+  """Returns the first of a row that have at most so many bytes together."""
+  together = itertools.accumulate(map(weight, positions))
+  return [i for i, load in zip(positions, together, strict=True)
+          if load <= most and most]
 
 
 def _near_equal(positions: Sequence[int], weight: Callable[[int], int],

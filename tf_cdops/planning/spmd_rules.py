@@ -22,6 +22,8 @@ _ARGUMENT = "all_reduce_spec"
 # and that two lanes are always busy; none so small that messages count. Four
 # come from one run: MobileNetV2's gradients, four hosts at 1 Gbit/s.
 _PACKS, _LEAST_PACK = 4, 1 << 20
+# The part of a batch that is made last, and travels when all is computed.
+_TAIL = 1 / 16
 _SHARDS = 4  # Of a batch that is one tensor.
 
 
@@ -99,8 +101,11 @@ def packing(sizes: Sequence[planner.TensorSize],
             bytes_per_pack: int | None) -> packs.Packing:
   """Returns how tensors are packed: by the user's number, or as "auto" does."""
   total = planner.total_bytes(sizes)
-  cap = bytes_per_pack or max(_LEAST_PACK, -(-total // _PACKS))
-  return dataclasses.replace(packs.Packing(num_packs=1), cap=cap)
+  if bytes_per_pack:
+    return packs.Packing(num_packs=1, cap=bytes_per_pack)
+  return packs.Packing(
+      num_packs=1, cap=max(_LEAST_PACK, -(-total // _PACKS)),
+      tail=max(_LEAST_PACK, int(total * _TAIL)))
 
 
 def sharded(plan: planner.Plan, sizes: Sequence[planner.TensorSize],
