@@ -61,11 +61,11 @@ class ResolveTest(parameterized.TestCase):
 
 class PackingTest(parameterized.TestCase):
 
-  def buckets(self, sizes, bytes_per_pack=None):
+  def buckets(self, sizes, bytes_per_pack=None, workers=1):
     tensors = [planner.TensorSize("float32", size) for size in sizes]
     return planner.plan(
-        tensors, topology_lib.Topology.grid(2, 1), spec_lib.parse("ps"),
-        spmd_rules.packing(tensors, bytes_per_pack)).buckets
+        tensors, topology_lib.Topology.grid(workers, 1), spec_lib.parse("ps"),
+        spmd_rules.packing(tensors, workers, bytes_per_pack)).buckets
 
   def test_the_last_gradients_are_sent_first(self):
     buckets = self.buckets([2 << 20] * 40)
@@ -76,6 +76,11 @@ class PackingTest(parameterized.TestCase):
 
   def test_little_is_one_pack(self):
     self.assertLen(self.buckets([1024] * 500), 1)
+
+  def test_more_workers_have_larger_packs(self):
+    sizes = [1 << 20] * 14
+    self.assertEqual([len(self.buckets(sizes, workers=workers))
+                      for workers in (2, 4, 8, 64)], [5, 4, 2, 1])
 
   def test_what_is_computed_last_travels_by_itself(self):
     megabyte = 1 << 20

@@ -21,7 +21,8 @@ def shards(megabytes, spec="auto", wire=None):
   resolved = spmd_rules.resolve(planner.parse_all_reduce_spec(spec), _WORKERS,
                                 nccl=False, wire=checked)
   plan = planner.plan(sizes, topology, resolved,
-                      spmd_rules.packing(sizes, None), wire=checked)
+                      spmd_rules.packing(sizes, _WORKERS, None),
+                      wire=checked)
   return [(bucket.num_bytes / _MB, bucket.shards)
           for bucket in spmd_rules.sharded(plan, sizes, _WORKERS).buckets]
 
@@ -33,7 +34,8 @@ class ShardedTest(parameterized.TestCase):
       ([0.25, 15.75], [(15.75, 3), (0.25, 1)]),
       ([16] * 4, [(16, 1)] * 4),
       ([1] * 64, [(15, 1)] * 4 + [(4, 1)]),
-      ([2.5], [(2.5, 2)]),
+      ([10], [(10, 2)]),
+      ([2.5], [(2.5, 1)]),
       ([0.5], [(0.5, 1)]))
   def test_what_is_most_of_a_batch(self, megabytes, expected):
     self.assertEqual(shards(megabytes), expected)

@@ -77,9 +77,10 @@ class SpmdAllReduce(base.CheckedCrossDeviceOps):
            options: Any = None) -> planner.Plan:
     """Returns how a batch travels; all programs come to the same."""
     cap = (options.bytes_per_pack if options else 0) or self._bytes_per_pack
+    packing = spmd_rules.packing(sizes, self._num_workers, cap)
     return spmd_rules.sharded(executor.checked_plan(
-        sizes, self.topology, self.spec, spmd_rules.packing(sizes, cap), None,
-        self._wire), sizes, self._num_workers)
+        sizes, self.topology, self.spec, packing, None, self._wire), sizes,
+                              self._num_workers)
 
   def _all_reduce(self, reduce_op: Any, value: Any, replica_id: int,
                   options: Any) -> Any:

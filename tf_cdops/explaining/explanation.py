@@ -153,7 +153,8 @@ def explain(spec: Any, topology: topology_lib.Topology,
     parsed = spmd_rules.resolve(
         parsed, len(topology.workers), wire=how,
         nccl=requirements.nccl_can_run(topology, parts_lib.MACHINE))
-    packing = spmd_rules.packing(tensors, packing.cap if packing else None)
+    packing = spmd_rules.packing(tensors, len(topology.workers),
+                                 packing.cap if packing else None)
   costs = parts_lib.PlanCosts(model, tensors, packing, how)
   plan = costs.plan(parsed)
   if spmd:
