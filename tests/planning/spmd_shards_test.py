@@ -34,8 +34,7 @@ class ShardedTest(parameterized.TestCase):
       ([0.25, 15.75], [(15.75, 3), (0.25, 1)]),
       ([16] * 4, [(16, 1)] * 4),
       ([1] * 64, [(15, 1)] * 4 + [(4, 1)]),
-      ([10], [(10, 2)]),
-      ([2.5], [(2.5, 1)]),
+      ([2.5], [(2.5, 2)]),
       ([0.5], [(0.5, 1)]))
   def test_what_is_most_of_a_batch(self, megabytes, expected):
     self.assertEqual(shards(megabytes), expected)

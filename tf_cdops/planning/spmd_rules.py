@@ -26,7 +26,9 @@ _ARGUMENT = "all_reduce_spec"
 _PACKS, _LEAST_MESSAGE = 4, 1 << 20
 # The part of a batch that is made last, and travels when all is computed.
 _TAIL = 1 / 16
-_SHARDS = 4  # Of a batch that is one tensor.
+# Of a batch that is one tensor. With 8 hosts and 16 MB, two took 1.22 of
+# TensorFlow's time, and four 1.05.
+_SHARDS, _LEAST_SHARD = 4, 1 << 20
 
 
 def resolve(spec: spec_lib.AllReduceSpec, num_workers: int, *, nccl: bool,
@@ -122,8 +124,7 @@ def sharded(plan: planner.Plan, sizes: Sequence[planner.TensorSize],
     sizes: the batch.
     num_workers: how many programs.
   """
-  part = max(num_workers * _LEAST_MESSAGE,
-             -(-planner.total_bytes(sizes) // _SHARDS))
+  part = max(_LEAST_SHARD, -(-planner.total_bytes(sizes) // _SHARDS))
   buckets = []
   for bucket in plan.buckets:
     ways = num_workers if bucket.algorithm.endswith(f"/{EXCHANGE}") else 1
