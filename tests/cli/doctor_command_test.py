@@ -50,13 +50,15 @@ class DoctorTest(parameterized.TestCase):
         "can't", "psgpu needs GPU devices only; use 'ps', 'xring' or 'rechd', "
         "which run on any device"])
     # What Keras' own does is for the version that is here to say.
-    for name, use in (("a NaN gradient on one replica", "SkipNonFinite"),
+    bad = "a gradient that isn't finite, on one replica"
+    for name, use in ((bad, "SkipNonFinite"),
                       ("gradient_accumulation_steps", "GradientAccumulation"),
                       ("a first batch that replicas can't divide evenly",
                        "accept_uneven_batches")):
       self.assertEqual(cells[name][1:], ["works", use])
-    self.assertEqual(cells["a NaN gradient on one replica"][0],
-                     "every weight is lost, without a word")
+    self.assertEqual(cells[bad][0], "every weight is lost, without a word")
+    self.assertEqual(cells["fit trains on all replicas' gradients"],
+                     ["works", "-", "a newer Keras"])
 
   def test_faults_are_found_and_outlived(self):
     plugin = algorithm_plugin.install(self.create_tempdir().full_path)

@@ -32,7 +32,7 @@ class ExponentialMovingAverageTest(parameterized.TestCase):
             seen.append(made.get_weights())))])
     return [*seen, made.get_weights()]
 
-  @parameterized.product(place=keras_places.PLACES)
+  @parameterized.product(place=(None, (2, "ours"), (3, "TensorFlow's")))
   def test_as_keras_on_one_device(self, place):
     tf.nest.map_structure(
         lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5),

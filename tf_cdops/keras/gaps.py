@@ -53,7 +53,7 @@ def all_gaps() -> tuple[Gap, ...]:
   return (
       # keras#19308 and keras#19891: earlier versions didn't.
       Gap("fit trains on all replicas' gradients", "a newer Keras", _fit_one),
-      Gap("a NaN gradient on one replica", "SkipNonFinite",
+      Gap("a gradient that isn't finite, on one replica", "SkipNonFinite",
           lambda: _train(optimizers.SGD, bad=True),
           lambda: _train(lambda: ours.SkipNonFinite("sgd"), bad=True)),
       Gap("LossScaleOptimizer, an overflow on one replica",
