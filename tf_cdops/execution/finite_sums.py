@@ -20,13 +20,13 @@ class Total:
   """How to put together what all replicas have, on the device in force.
 
   Attributes:
-    add: (tensors of one shape, one per replica of this program) -> the sum of
+    add: (vectors of one length, one per replica of this program) -> the sum of
       those of all replicas.
-    join: (tensors likewise, of any number of rows) -> the rows of all.
+    join: (vectors likewise, of any lengths) -> those of all replicas, joined.
   """
 
   add: Callable[[_Tensors], tf.Tensor] = tf.math.add_n
-  join: Callable[[_Tensors], tf.Tensor] = lambda rows: tf.concat(rows, 0)
+  join: Callable[[_Tensors], tf.Tensor] = lambda vectors: tf.concat(vectors, 0)
 
 
 def can_be_infinite(dtype: tf.DType) -> bool:
@@ -62,6 +62,10 @@ def chosen(wanted: tf.Tensor, then: Callable[..., _Tensors],
       cond=wanted, input=inputs, Tout=[one.dtype for one in
                                        branches[0].outputs],
       then_branch=branches[0], else_branch=branches[1])
+  for result, *either in zip(results, *(branch.outputs for branch in branches),
+                             strict=True):
+    result.set_shape(either[0].shape.most_specific_compatible_shape(
+        either[1].shape))
   return results
 
 
@@ -101,8 +105,8 @@ def count(part: tf.Tensor) -> tf.Tensor:
 class Sums:
   """The sums of a batch, made once more without some replicas' tensors.
 
-  What a replica brings is one vector for each dtype, of dense tensors, and the
-  rows of each sparse one. Sums travel as one vector for each dtype.
+  What a replica brings is one vector for each dtype, of dense tensors, and one
+  for each sparse tensor. Sums travel as one vector for each dtype.
   """
 
   def __init__(self, batch: Sequence[Any]):
@@ -127,13 +131,16 @@ class Sums:
     return [tf.stack(counts),
             *(_flat([zeroed[i] for i in which])
               for which in self._dense.values()),
-            *(zeroed[i] for which in self._sparse.values() for i in which)]
+            *(_flat([zeroed[i]]) for which in self._sparse.values()
+              for i in which)]
 
   def nothing_kept(self, *parts: tf.Tensor) -> _Tensors:
     """Returns what stands for that while nobody needs it."""
+    del parts
     return [tf.zeros([self._count], tf.int32),
             *(tf.zeros([0], dtype) for dtype in self._dense),
-            *(parts[i][:0] for which in self._sparse.values() for i in which)]
+            *(tf.zeros([0], dtype) for dtype, which in self._sparse.items()
+              for _ in which)]
 
   def total(self, kept: Sequence[_Tensors], wrong: tf.Tensor, reduce_op: Any,
             total: Total) -> _Tensors:

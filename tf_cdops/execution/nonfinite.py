@@ -138,7 +138,6 @@ class Guard:
                 (sums.kept, sums.nothing_kept) if self.mode == "drop" else
                 (lambda *parts: [tf.stack(list(map(finite_sums.count, parts)))],
                  lambda *parts: [tf.zeros([len(parts)], tf.int32)])), parts))
-      kept[-1][0].set_shape([len(parts)])
     return kept
 
   def _conclude(self, kept: Sequence[Sequence[tf.Tensor]],

@@ -205,14 +205,11 @@ def guarding(peers: peers_lib.Peers) -> dict[str, Any]:
   if peers.num_workers == 1:
     return {}
 
-  def add(tensors: list[tf.Tensor]) -> tf.Tensor:
-    total = tf.math.add_n(tensors)
-    return total if total.shape == [0] else peers.all_reduce(total, home)
-
   return {
       "gather": lambda tensor: peers.all_gather(tensor, home),
-      "total": finite_sums.Total(add, lambda rows: peers.all_gather_rows(
-          tf.concat(rows, 0), home))}
+      "total": finite_sums.Total(
+          lambda vectors: peers.all_reduce(tf.math.add_n(vectors), home),
+          lambda vectors: peers.all_gather_rows(tf.concat(vectors, 0), home))}
 
 
 def gather(values: Sequence[tf.Tensor], axis: Any,
