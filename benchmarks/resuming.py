@@ -64,12 +64,16 @@ def read(path: pathlib.Path) -> dict[str, Any]:
 
 def kept(there: dict[str, Any], make: Callable[..., Any],
          every: Sequence[Any]) -> dict[str, Any]:
-  """Returns the cells that hold still: of this machine, and still wanted."""
+  """Returns what holds still: cells of this machine that are still wanted.
+
+  Notes that somebody wrote stay with them.
+  """
   facts = machine.facts()
   some = there["cells"] if there["machine"] == facts else []
   known = set(every)
-  return {"machine": facts,
-          "cells": [one for one in some if make(**one["cell"]) in known]}
+  cells = [one for one in some if make(**one["cell"]) in known]
+  return {"machine": facts, "cells": cells,
+          "notes": there.get("notes", []) if cells else []}
 
 
 def wanted(args: argparse.Namespace, content: dict[str, Any],

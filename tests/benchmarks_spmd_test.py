@@ -29,6 +29,7 @@ def measured(cell, wrong=0, **times):
 
 def content(*all_measured):
   return {"command": "suite", "machine": {"cores": "2"}, "failed": ["x: y"],
+          "notes": ["so it was"],
           "cells": [one.to_dict() for one in all_measured]}
 
 
@@ -80,6 +81,7 @@ class ReportTest(absltest.TestCase):
         measured(cells.Cell(2, cells.LOOPBACK, "small"), theirs=1.0, ours=0.9,
                  half=1.0)))
     self.assertIn("**Failed:** x: y", text)
+    self.assertIn("Note: so it was", text)
     self.assertIn("| 8 MB or more, between hosts | ≤ 1.05 | 0 of 1 | 1.10 |",
                   text)
     self.assertIn("| 500 of 1 KB, loopback | ≤ 1 | 1 of 1 | 0.90 |", text)

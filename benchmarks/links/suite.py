@@ -69,15 +69,14 @@ def _parse() -> tuple[argparse.Namespace, pathlib.Path]:
 def _start(args: argparse.Namespace, out: pathlib.Path) -> dict[str, Any]:
   """Returns what there is already, or a report with nothing measured yet."""
   there = resuming.read(out / _RESULTS)
-  kept = resuming.kept(there, cells.Cell, cells.all_cells())
-  notes = list(there["notes"]) if kept["cells"] else []
-  if not args.torch_python:
-    notes.append("Gloo was left out: no PyTorch; --torch_python can name a "
-                 "Python.")
-  return {
+  content = {
       "command": "python -m benchmarks.links.suite" + " --quick" * args.quick,
-      "quick": args.quick, "notes": list(dict.fromkeys(notes)), "failed": [],
-      **kept}
+      "quick": args.quick, "failed": [],
+      **resuming.kept(there, cells.Cell, cells.all_cells())}
+  note = "Gloo was left out: no PyTorch; --torch_python can name a Python."
+  if not args.torch_python and note not in content["notes"]:
+    content["notes"] = [*content["notes"], note]
+  return content
 
 
 def _run(wanted: Sequence[cells.Cell], torch_python: str | None,

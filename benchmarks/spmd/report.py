@@ -50,6 +50,7 @@ def _heading(content: dict[str, Any],
   lines.append(f"{', '.join(days)}, `{content['command']}`; {len(measured)} of "
                f"{len(cells.every_cell())} cells.\n")
   lines.append(text_table.markdown(("", ""), content["machine"].items()))
+  lines += [f"\nNote: {note}" for note in content["notes"]]
   return "\n".join(lines)
 
 
