@@ -46,27 +46,34 @@ def with_part(value: Any, part: tf.Tensor) -> Any:
                           ) if sparse.is_sparse(value) else part
 
 
-def chosen(wanted: tf.Tensor, then: Callable[..., _Tensors],
-           otherwise: Callable[..., _Tensors], inputs: _Tensors) -> _Tensors:
-  """Returns then(*inputs) if `wanted`, else otherwise(*inputs).
+class Choice:
+  """One of two functions, chosen when it is run.
 
   In a graph that is one op of the device in force. With tf.cond, every input,
-  every result and every op of what isn't chosen would cost time.
+  every result and every op of what isn't chosen would cost time. Both are
+  traced once for tensors that are alike.
   """
-  if tf.executing_eagerly():
-    return (then if wanted else otherwise)(*inputs)
-  specs = [tf.TensorSpec(one.shape, one.dtype) for one in inputs]
-  branches = [tf.function(branch, autograph=False).get_concrete_function(*specs)
-              for branch in (then, otherwise)]
-  results: _Tensors = tf.raw_ops.StatelessIf(
-      cond=wanted, input=inputs, Tout=[one.dtype for one in
-                                       branches[0].outputs],
-      then_branch=branches[0], else_branch=branches[1])
-  for result, *either in zip(results, *(branch.outputs for branch in branches),
-                             strict=True):
-    result.set_shape(either[0].shape.most_specific_compatible_shape(
-        either[1].shape))
-  return results
+
+  def __init__(self, then: Callable[..., _Tensors],
+               otherwise: Callable[..., _Tensors]):
+    self._either = then, otherwise
+    self._functions = [tf.function(one, autograph=False)
+                       for one in self._either]
+
+  def __call__(self, wanted: tf.Tensor, inputs: _Tensors) -> _Tensors:
+    """Returns what the first makes of inputs if `wanted`, else the second."""
+    if tf.executing_eagerly():
+      return self._either[0 if wanted else 1](*inputs)
+    specs = [tf.TensorSpec(one.shape, one.dtype) for one in inputs]
+    then, otherwise = (function.get_concrete_function(*specs)
+                       for function in self._functions)
+    results: _Tensors = tf.raw_ops.StatelessIf(
+        cond=wanted, input=inputs, Tout=[one.dtype for one in then.outputs],
+        then_branch=then, else_branch=otherwise)
+    for result, one, other in zip(results, then.outputs, otherwise.outputs,
+                                  strict=True):
+      result.set_shape(one.shape.most_specific_compatible_shape(other.shape))
+    return results
 
 
 def probes(parts: Sequence[tf.Tensor]) -> _Tensors:
@@ -177,14 +184,17 @@ class Sums:
     """
     parts, (factors, *vectors) = (tensors[:self._count],
                                   tensors[self._count:])
+    each = tf.unstack(factors, self._count)
     found: dict[int, tf.Tensor] = {}
     for dtype, vector in zip(self._dtypes, vectors, strict=True):
       order = self._dense.get(dtype, []) + self._sparse.get(dtype, [])
       sizes = tf.stack([tf.size(parts[i]) for i in order])
       for i, cut in zip(order, tf.split(vector, sizes, num=len(order)),
                         strict=True):
-        found[i] = tf.reshape(cut * tf.cast(factors[i], dtype),
-                              tf.shape(parts[i]))
+        shape = parts[i].shape
+        found[i] = tf.reshape(
+            cut * tf.cast(each[i], dtype),
+            shape if shape.is_fully_defined() else tf.shape(parts[i]))
     return [found[i] for i in range(self._count)]
 
   def not_cut(self, *tensors: tf.Tensor) -> _Tensors:

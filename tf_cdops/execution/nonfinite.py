@@ -73,12 +73,12 @@ class Guard:
       The results; computing one raises tf.errors.InvalidArgumentError if the
       mode wants it.
     """
-    results = [list(parts) for parts in results]
+    plain = [list(parts) for parts in results]
     sums = finite_sums.Sums([parts[0] for parts in results])
     with tf.device(self._home):
       odd = self._looks_odd(results)
       if tf.executing_eagerly() and not odd:
-        return results
+        return plain
       kept = self._look(odd, batch, sums)
       # A graph's text is of use only then.
       is_fatal, text, is_dropped, *totals = tf.cond(
@@ -95,10 +95,11 @@ class Guard:
                                     summarize=1)]
       with tf.control_dependencies(raised):
         is_dropped = tf.identity(is_dropped)
-    return _on_each_device(results, lambda parts: finite_sums.chosen(
-        tf.identity(is_dropped), sums.cut, sums.not_cut,
-        [*parts, *map(tf.identity, totals)])
-                           if self.mode == "drop" else _after(raised, parts))
+    if self.mode == "raise":
+      return _on_each_device(plain, lambda parts: _after(raised, parts))
+    replaced = finite_sums.Choice(sums.cut, sums.not_cut)
+    return _on_each_device(plain, lambda parts: replaced(
+        tf.identity(is_dropped), [*parts, *map(tf.identity, totals)]))
 
   def _looks_odd(self, results: Sequence[Sequence[Any]]) -> tf.Tensor:
     """Returns whether to look closer; all programs come to the same."""
@@ -128,16 +129,16 @@ class Guard:
       For each replica how many elements of each tensor aren't finite and, if
       those are dropped, what it brings to the sums.
     """
+    look = finite_sums.Choice(*(
+        (sums.kept, sums.nothing_kept) if self.mode == "drop" else
+        (lambda *parts: [tf.stack(list(map(finite_sums.count, parts)))],
+         lambda *parts: [tf.zeros([len(parts)], tf.int32)])))
     kept = []
     for rank, place in enumerate(self.places):
       parts = [executor.as_tensor(finite_sums.dense_part(values[rank]), place)
                for values in batch]
       with tf.device(place):
-        kept.append(finite_sums.chosen(
-            tf.identity(odd), *(
-                (sums.kept, sums.nothing_kept) if self.mode == "drop" else
-                (lambda *parts: [tf.stack(list(map(finite_sums.count, parts)))],
-                 lambda *parts: [tf.zeros([len(parts)], tf.int32)])), parts))
+        kept.append(look(tf.identity(odd), parts))
     return kept
 
   def _conclude(self, kept: Sequence[Sequence[tf.Tensor]],
