@@ -149,6 +149,17 @@ class PlanTest(parameterized.TestCase):
     plan = self.plan([("float32", 16 << 20)], grid(4, 1), network=network)
     self.assertEqual([bucket.wired for bucket in plan.buckets], [False])
 
+  def test_auto_knows_what_a_codec_takes(self):
+    # Of a link so fast that what coding takes decides.
+    network = cost.Network(cost.Link("inside", 0, 1e15),
+                           cost.Link("across", 0, 1e9), 6e9)
+    for name, wired in (("bfloat16", True), ("int8", False)):
+      plan = planner.plan(
+          [planner.TensorSize("float32", 16 << 20)], grid(4, 1),
+          planner.parse_all_reduce_spec("auto"), network=network,
+          wire=registry.check_wire(name))
+      self.assertEqual({b.wired for b in plan.buckets}, {wired}, name)
+
   def test_auto_on_gpus_and_between_all_devices(self):
     tensors = [planner.TensorSize("float32", 16 << 20)]
     for scope, wired in (("across", True), ("all", False)):

@@ -114,4 +114,7 @@ registry.register_wire_codec(
     "int8", description="8 bits, and a scale for each 1,024 numbers.",
     encode=_encode, decode=_decode, num_bytes=_num_bytes, dtypes=("float32",),
     unit=0.5 / _MOST, unit_of="the largest magnitudes of each 1,024",
-    has_feedback=True, least=_LEAST_SCALE * _MOST)
+    has_feedback=True, least=_LEAST_SCALE * _MOST,
+    # On the loopback, by which the price of a byte hardly counts, 64 MB took
+    # 1.5 of the time without a wire, and 0.9 with bfloat16.
+    passes=3.0)

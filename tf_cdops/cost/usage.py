@@ -41,7 +41,8 @@ class Usage:
       CONTENTION, if any receives from more than one.
     messages: how many each worker sends or receives, inside (first row) and
       from or to others.
-    coded: bytes that each worker encodes for a wire, or gets by decoding.
+    coded: bytes that each worker encodes for a wire, or gets by decoding, times
+      what the codec takes for one.
     links: how many transfers this was added up from: the work of doing so.
     basis: one of BASES.
   """
@@ -198,7 +199,8 @@ def _usage(phase: registry.Phase, topology: topology_lib.Topology,
           for end in ends)])
   coded = np.zeros(workers)
   if phase.wire is not None:
-    passed = itemsize * phase.elements * phase.are_coded(crosses)
+    passed = (phase.wire.codec.passes * itemsize * phase.elements
+              * phase.are_coded(crosses))
     for end in ends:
       coded += np.bincount(worker_of[end], passed, workers)
   return Usage(

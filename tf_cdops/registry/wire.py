@@ -41,6 +41,8 @@ class WireCodec:
       whatever it is joined with or cut into before.
     least: what one rounding changes beyond `unit`, at most: numbers that are
       nearly 0 may have no smaller ones beside them.
+    passes: how many times as long as a copy of the vector it takes to encode
+      it, or to decode it; the cost model asks.
   """
 
   name: str
@@ -55,6 +57,7 @@ class WireCodec:
   has_feedback: bool = False
   overflows: Callable[[Any], Any] | None = None
   least: float = 0.0
+  passes: float = 1.0
 
   def bound(self, roundings: int) -> float:
     """Returns what so many roundings change at most, as a part of `unit_of`."""
@@ -102,7 +105,7 @@ def register_wire_codec(name: str, *, description: str,
                         unit: float = 0.0, is_exact_again: bool = False,
                         unit_of: str = "magnitudes", has_feedback: bool = False,
                         overflows: Callable[[Any], Any] | None = None,
-                        least: float = 0.0,
+                        least: float = 0.0, passes: float = 1.0,
                         override: bool = False) -> WireCodec:
   """Registers a codec, which `wire=name` then stands for.
 
@@ -126,6 +129,7 @@ def register_wire_codec(name: str, *, description: str,
     has_feedback: whether what rounding lost is added in the next step.
     overflows: counts what is too large.
     least: what one rounding may lose of numbers that are nearly 0.
+    passes: how long it takes.
     override: replaces a codec of that name instead of raising.
 
   Returns:
@@ -142,7 +146,7 @@ def register_wire_codec(name: str, *, description: str,
         "override=True to replace it.")
   _codecs[name] = WireCodec(name, description, encode, decode, num_bytes,
                             frozenset(dtypes), unit, is_exact_again, unit_of,
-                            has_feedback, overflows, least)
+                            has_feedback, overflows, least, passes)
   return _codecs[name]
 
 
