@@ -27,7 +27,8 @@ def measured(cell, ratios, wrong=0):
 class ReportTest(absltest.TestCase):
 
   def test_text(self):
-    content = {"command": "wires", "machine": {"cores": "2"}, "cells": [
+    content = {"command": "wires", "machine": {"cores": "2"},
+               "notes": ["so it was"], "cells": [
         measured(cells.Cell(8, 1, cells.FAST, "one"), {"int8": 0.9}).to_dict(),
         measured(cells.Cell(4, 1, cells.SLOW, "big"),
                  {"bfloat16": 0.5, "int8": 0.43}).to_dict(),
@@ -35,6 +36,7 @@ class ReportTest(absltest.TestCase):
                  {"bfloat16": 0.62, "int8": 0.3}, 7).to_dict()]}
     text = wires_report.text(json.loads(json.dumps(content)))
     for line in (
+        "Note: so it was",
         "| bfloat16 | ≤ 0.62 | 2 of 2 | 0.62 | 2x1/200mbit/one |",
         "| int8 | ≤ 0.42 | 1 of 2 | 0.43 | 4x1/200mbit/big |",
         "| 8 | 1gbit | one | 1000 |  |  | 0.90 (0.90 to 0.90) | 0 |",
@@ -50,7 +52,7 @@ class ReportTest(absltest.TestCase):
         *one.contenders,
         cells.Contender("ps#2, int8", all_cells.OURS, 0, (1.4,) * 6)))
     text = wires_report.text({"command": "wires", "machine": {"cores": "2"},
-                              "cells": [one.to_dict()]})
+                              "notes": [], "cells": [one.to_dict()]})
     self.assertIn(
         "| 2 | loopback | one | 1000 |  |  | left out; else 1.40 | 0 |", text)
 
