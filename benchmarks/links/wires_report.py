@@ -37,7 +37,8 @@ def text(content: dict[str, Any]) -> str:
       "# Wires between hosts",
       f"{', '.join(days)}, `{content['command']}`; {len(measured)} cells.",
       text_table.markdown(("", ""), content["machine"].items()),
-      *(f"Note: {note}" for note in content["notes"]), _targets(measured), _times(measured), f"## How\n\n{_HOW}"]) + "\n"
+      *(f"Note: {note}" for note in content["notes"]), _targets(measured),
+      _times(measured), f"## How\n\n{_HOW}"]) + "\n"
 
 
 def brief(measured: cells.Measured) -> str:
