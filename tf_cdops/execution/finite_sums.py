@@ -99,14 +99,17 @@ def _probe(part: tf.Tensor) -> tf.Tensor:
           else tf.reduce_sum)(part)
 
 
+def is_finite(part: tf.Tensor) -> tf.Tensor:
+  """Returns of each element whether it is finite; complex ones may be, too."""
+  if part.dtype.is_complex:
+    return (tf.math.is_finite(tf.math.real(part))
+            & tf.math.is_finite(tf.math.imag(part)))
+  return tf.math.is_finite(part)
+
+
 def count(part: tf.Tensor) -> tf.Tensor:
   """Returns how many elements aren't finite."""
-  if part.dtype.is_complex:
-    finite = (tf.math.is_finite(tf.math.real(part))
-              & tf.math.is_finite(tf.math.imag(part)))
-  else:
-    finite = tf.math.is_finite(part)
-  return tf.math.count_nonzero(~finite, dtype=tf.int32)
+  return tf.math.count_nonzero(~is_finite(part), dtype=tf.int32)
 
 
 class Sums:

@@ -11,6 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_cdops.base import errors
+from tf_cdops.execution import finite_sums
 
 
 def check_context() -> None:
@@ -23,10 +24,10 @@ def check_context() -> None:
 
 def all_finite(gradients: Iterable[Any]) -> tf.Tensor:
   """Whether this replica's gradients have neither an infinity nor a NaN."""
-  finite = [tf.reduce_all(_is_finite(values)) for values in (
-      one.values if isinstance(one, tf.IndexedSlices)
-      else tf.convert_to_tensor(one) for one in gradients if one is not None)
-            if values.dtype.is_floating or values.dtype.is_complex]
+  parts = [tf.convert_to_tensor(finite_sums.dense_part(one))
+           for one in gradients if one is not None]
+  finite = [tf.reduce_all(finite_sums.is_finite(part)) for part in parts
+            if finite_sums.can_be_infinite(part.dtype)]
   return tf.reduce_all(tf.stack(finite)) if finite else tf.constant(True)
 
 
@@ -69,10 +70,3 @@ def on_each(call: Callable[..., Any], *args: Any) -> None:
     tf.distribute.get_strategy().extended.call_for_each_replica(call, args=args)
   else:
     call(*args)
-
-
-def _is_finite(values: tf.Tensor) -> tf.Tensor:
-  if values.dtype.is_complex:
-    return (tf.math.is_finite(tf.math.real(values))
-            & tf.math.is_finite(tf.math.imag(values)))
-  return tf.math.is_finite(values)
