@@ -23,8 +23,9 @@ from tf_cdops.fabric import engines
 # busy machine: 1.15 of the least with one lane, 1.08 with two, 1.08 to 1.13
 # with more. While processors compute, a lane waits longer for its turn: of a
 # step of training with a batch of 64 (see benchmarks/SPMD.md), 838 ms of
-# communication weren't hidden with two, and 738 with four. Each kind of op has
-# its own: of an exchange, as many packs are gathered as are sent to be summed.
+# communication weren't hidden with two, and 738 with four (medians of five
+# rounds, whose ranges overlap). Each kind of op has its own: of an exchange, as
+# many packs are gathered as are sent to be summed.
 LANES = 4
 # Rings at once for one tensor, at most. Beside lanes it made little difference.
 SUBDIVISIONS = 2
