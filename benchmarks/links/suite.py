@@ -102,7 +102,7 @@ def _run_some(some: list[cells.Cell], torch_python: str | None,
         while some:
           started = time.monotonic()
           measured = bed.measure(some[0], lambda **said: advance(0, **said))
-          content["cells"].append(measured.to_dict())
+          resuming.keep(content, measured)
           _tell(f"{some.pop(0)}: {report.brief(measured)}", started)
           output.write_json(str(out / _RESULTS), content)
           advance()
