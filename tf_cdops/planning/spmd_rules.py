@@ -129,9 +129,7 @@ def sharded(plan: planner.Plan, sizes: Sequence[planner.TensorSize],
   for bucket in plan.buckets:
     ways = num_workers if bucket.algorithm.endswith(f"/{EXCHANGE}") else 1
     if bucket.shards == ways and bucket.num_bytes:
-      # Of an exchange, each message is a worker's part of it.
-      least = _LEAST_MESSAGE * num_workers if ways > 1 else 0
-      times = max(1, bucket.num_bytes // max(part, least))
+      times = max(1, bucket.num_bytes // part)
       bucket = dataclasses.replace(bucket, shards=times * ways)
     buckets.append(bucket)
   return dataclasses.replace(plan, buckets=tuple(buckets))
