@@ -182,7 +182,7 @@ def report(content: dict[str, Any]) -> str:
       "## Steps, in ms (medians)",
       text_table.markdown(("cell", *(f">{name}" for name in (
           ALONE, SUMS, *_TRAINED))), times),
-      "## Ratios\n\nWhat isn't hidden, of what isn't with tensors one by one, and "
+      "## Ratios\n\nWhat isn't hidden, of what isn't tensor by tensor, and "
       "with the plans of before; and a step, of the longer of computing and of "
       "the all-reduce. Medians of rounds, and between which the median is, "
       "with a confidence of 95%, or of few rounds all are.",
