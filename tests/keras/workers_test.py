@@ -11,6 +11,8 @@ from tests import keras_places
 from tests import python_process
 from tests import spmd_case
 
+import tf_cdops
+
 _CLIENT = """
     import json, pathlib, sys
     from tf_cdops.cluster import isolation
@@ -28,8 +30,9 @@ _CLIENT = """
 @functools.cache
 def _expected():
   with tempfile.TemporaryDirectory() as folder:
-    return keras_models.train_mended(keras_places.strategy_for((2, "ours")),
-                                     pathlib.Path(folder))
+    return keras_models.train_mended(
+        tf_cdops.keras.accept_uneven_batches(
+            keras_places.strategy_for((2, "ours"))), pathlib.Path(folder))
 
 
 class WorkersTest(spmd_case.TestCase):

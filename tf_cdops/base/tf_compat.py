@@ -13,7 +13,6 @@ from tensorflow.python.client import pywrap_tf_session as _session
 from tensorflow.python.distribute import (
     collective_all_reduce_strategy as _collective_strategy)
 from tensorflow.python.distribute import device_util as _device_util
-from tensorflow.python.distribute import mirrored_strategy as _mirrored_strategy
 from tensorflow.python.distribute import multi_worker_util as _multi_worker_util
 from tensorflow.python.distribute import values as _values
 from tensorflow.python.distribute import values_util as _values_util
@@ -110,18 +109,6 @@ def mirrored_strategy_over(
 def cross_device_ops_of(strategy: Any) -> Any:
   """Returns what a strategy reduces with, if it has such a thing."""
   return getattr(strategy.extended, "_cross_device_ops", None)
-
-
-def strategy_made_in(frame: Any) -> Any:
-  """Returns the MirroredStrategy that a frame of Python's is making, or None.
-
-  A constructor tells its `cross_device_ops` nothing, but looks whether there
-  is one.
-  """
-  extended = frame.f_locals.get("self")
-  return (extended._container_strategy()
-          if isinstance(extended, _mirrored_strategy.MirroredExtended)
-          else None)
 
 
 class SpmdExtended(_collective_strategy.CollectiveAllReduceExtended):

@@ -13,12 +13,12 @@ from tf_cdops import cross_device_ops as cross_device_ops_lib
 from tf_cdops.base import tf_compat
 from tf_cdops.base import version
 from tf_cdops.cluster import addresses
+from tf_cdops.cluster import first_batch
 from tf_cdops.cluster import joining
 from tf_cdops.cluster import ports
 from tf_cdops.cluster import silent_peers
 from tf_cdops.cluster import spmd_arguments
 from tf_cdops.cluster import spmd_watch
-from tf_cdops.cross_device_ops import first_batch
 
 _SEEDS = 1 << 31
 

@@ -10,9 +10,9 @@ from tf_cdops.base import errors
 from tf_cdops.base import tf_compat
 from tf_cdops.cluster import addresses
 from tf_cdops.cluster import connecting
+from tf_cdops.cluster import first_batch
 from tf_cdops.cluster import local
 from tf_cdops.cluster import worker_devices
-from tf_cdops.cross_device_ops import first_batch
 
 
 def multi_worker_strategy(

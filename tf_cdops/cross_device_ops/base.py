@@ -1,7 +1,6 @@
 """The base of the package's classes: every call is checked first."""
 
 import functools
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +9,6 @@ import tensorflow as tf
 from tf_cdops.base import errors
 from tf_cdops.base import tensorflow_1
 from tf_cdops.base import tf_compat
-from tf_cdops.cross_device_ops import first_batch
 from tf_cdops.execution import executor
 from tf_cdops.execution import inputs
 
@@ -47,14 +45,6 @@ class CheckedCrossDeviceOps(tf.distribute.CrossDeviceOps):
 
   # Whether those two get what needs no sum, too, since there is one replica.
   _looks_at_single_values = False
-
-  def __bool__(self) -> bool:
-    """True. A strategy asks when it is made, and then can be told from others.
-
-    It says at no other time who it is, before Keras needs `first_batch`.
-    """
-    first_batch.accept_where_made(sys._getframe(1))
-    return True
 
   @_as_it_is
   @_todays_keywords

@@ -7,7 +7,7 @@ module before such a model is loaded. And callbacks that name gradients and
 compare replicas.
 """
 
-from tf_cdops.cross_device_ops.first_batch import accept_uneven_batches
+from tf_cdops.cluster.first_batch import accept_uneven_batches
 from tf_cdops.keras.accumulation import GradientAccumulation
 from tf_cdops.keras.loss_scale import LossScaleOptimizer
 from tf_cdops.keras.moving_average import ExponentialMovingAverage

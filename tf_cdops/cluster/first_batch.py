@@ -13,7 +13,6 @@ from typing import Any
 import tensorflow as tf
 
 from tf_cdops.base import errors
-from tf_cdops.base import tf_compat
 
 _ASKS = "_maybe_symbolic_build"
 
@@ -24,9 +23,9 @@ def accept_uneven_batches(strategy: Any) -> Any:
       strategy = tf_cdops.keras.accept_uneven_batches(
           tf.distribute.MirroredStrategy())
 
-  A strategy with one of this package's classes, `SpmdStrategy` and
-  `multi_worker_strategy` need no such call. Each replica's mean then has the
-  same weight, however many examples it has, as Keras does it with a last batch.
+  `SpmdStrategy` and `multi_worker_strategy` need no such call. Each replica's
+  mean then has the same weight, however many examples it has, as Keras does it
+  with a last batch.
 
   Keras asks the strategy for the mean of the replicas' shares of that batch,
   of which it needs the shape alone; here it gets the first replica's share.
@@ -55,13 +54,6 @@ def accept_uneven_batches(strategy: Any) -> Any:
 
   strategy.reduce = reduce_or_tell_shape
   return strategy
-
-
-def accept_where_made(caller: Any) -> None:
-  """Does so for the strategy whose constructor that frame is, if it is one."""
-  strategy = tf_compat.strategy_made_in(caller)
-  if isinstance(strategy, tf.distribute.Strategy):
-    accept_uneven_batches(strategy)
 
 
 def is_asked_for(caller: Any) -> bool:
