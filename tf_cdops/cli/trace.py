@@ -1,0 +1,63 @@
+"""Shows where the time of a few training steps goes, and writes a timeline.
+
+The model is the demo's, on logical CPU devices of this machine; with --workers,
+on those of as many TensorFlow servers, and with --bandwidth each of these has a
+cable of its own:
+
+    tf_cdops trace --out=trace.json
+    tf_cdops trace --workers=2 --devices=1 --bandwidth=100mbit --html=page.html
+
+https://ui.perfetto.dev and chrome://tracing open the file. For a program of
+your own, give `fit` the callback tf_cdops.Timeline("trace.json").
+"""
+
+import argparse
+
+from tf_cdops.base import errors
+from tf_cdops.cli import output
+from tf_cdops.cli import site_flags
+from tf_cdops.cluster import cables
+from tf_cdops.planning import planner
+
+NAME = "trace"
+_MAX_DEVICES, _MAX_STEPS = 16, 100
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+  parser.add_argument("--out", default="trace.json", metavar="FILE",
+                      help="the timeline (default: trace.json)")
+  parser.add_argument("--html", metavar="FILE", help="also write a page")
+  parser.add_argument("--steps", type=int, default=3, metavar="N",
+                      help="how many steps to show (default: 3)")
+  parser.add_argument("--devices", type=int, default=4, metavar="N",
+                      help="logical CPU devices, of each worker (default: 4)")
+  parser.add_argument("--workers", type=int, default=0, metavar="N",
+                      help="worker processes; 0 for none (default: 0)")
+  site_flags.add_bandwidth(parser)
+  parser.add_argument("--all_reduce_spec", default="auto", metavar="SPEC",
+                      help="how gradients travel (default: auto)")
+
+
+def run(args: argparse.Namespace) -> int:
+  """Trains and writes; returns 1 if no step was seen."""
+  for name, least, most in (("devices", 1, _MAX_DEVICES),
+                            ("workers", 0, _MAX_DEVICES),
+                            ("steps", 1, _MAX_STEPS)):
+    errors.check_whole_number(f"--{name}", getattr(args, name), least, most)
+  site_flags.check_bandwidth(args)
+  planner.parse_all_reduce_spec(args.all_reduce_spec)
+  for flag in ("out", "html"):
+    if getattr(args, flag) is not None:
+      output.check_writable(getattr(args, flag), f"--{flag}")
+  if args.workers:
+    cables.enter_network(shaped=args.bandwidth is not None)
+  from tf_cdops.cli import digits  # Loads TensorFlow.
+  from tf_cdops.cli import timeline_report
+  import tf_cdops
+  timeline = tf_cdops.Timeline(args.out, args.steps, verbose=False)
+  digits.trace(args.all_reduce_spec, args.devices, args.workers,
+               args.bandwidth, timeline)
+  assert timeline.trace is not None
+  return timeline_report.report(
+      timeline.trace, args.out, args.html, args.json,
+      f"Where a step's time goes: the demo's model, {args.all_reduce_spec}")

@@ -1,0 +1,139 @@
+"""Captures steps: profiles all hosts that have a part, and joins the profiles.
+
+A client profiles itself and, through their ports, its workers. Programs that
+run one a worker profile themselves, and tell the others.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tf_cdops.base import tf_compat
+from tf_cdops.cluster import profiling
+from tf_cdops.execution import emitted
+from tf_cdops.explaining.timeline import aligning
+from tf_cdops.explaining.timeline import assembling
+from tf_cdops.explaining.timeline import predicting
+from tf_cdops.explaining.timeline import reading as reading_lib
+from tf_cdops.explaining.timeline import trace as trace_lib
+
+_Batches = Sequence[tuple[emitted.Batch, Sequence[str | None]]]
+
+
+class Capture:
+  """Steps that are being profiled."""
+
+  def __init__(self, strategy: Any, workers: Sequence[profiling.Worker],
+               seconds: float):
+    """Starts.
+
+    Args:
+      strategy: what the steps run under.
+      workers: those to profile, too.
+      seconds: for how long.
+    """
+    self._strategy, self._workers = strategy, workers
+    self._own = profiling.OwnProfile()
+    self._elsewhere = None
+    if workers:
+      try:
+        self._elsewhere = profiling.WorkersProfile(workers, seconds)
+      except BaseException:
+        self._own.stop()
+        raise
+    self._mark: Any = None
+    self._count = 0
+
+  def begin_step(self, number: int) -> None:
+    """Marks the beginning of a step."""
+    self._mark = tf.profiler.experimental.Trace(reading_lib.MARK,
+                                                step_num=number)
+    self._mark.__enter__()
+
+  def end_step(self) -> None:
+    """Marks its end."""
+    if self._mark is not None:
+      self._mark.__exit__(None, None, None)
+      self._mark = None
+      self._count += 1
+
+  def has_enough(self, steps: int) -> bool:
+    """Whether as many steps are over as are wanted."""
+    return (self._count >= steps if self._elsewhere is None
+            else not self._elsewhere.runs)
+
+  def finish(self, steps: int, together: bool) -> trace_lib.Trace | None:
+    """Ends it.
+
+    Args:
+      steps: how many steps are kept.
+      together: whether the other hosts are there to tell what they did.
+
+    Returns:
+      The trace; None if there is nothing, or another program has it.
+    """
+    self.end_step()
+    data = self._own.stop()
+    ops = tf_compat.cross_device_ops_of(self._strategy)
+    batches: _Batches = getattr(ops, "emitted_batches", list)()
+    devices = profiling.devices_in([batch.graph() for batch, _ in batches])
+    if not data:
+      return None
+    readings, clocks = [profiling.read(data, devices)], []
+    if self._elsewhere is not None and together:
+      readings, clocks = self._with_workers(readings[0], devices)
+    elif together and hasattr(self._strategy, "tell_others"):
+      readings, clocks = self._with_programs(readings[0])
+      if ops.rank:
+        return None
+    return _trace(readings, batches, steps, clocks,
+                  self._strategy.extended.worker_devices)
+
+  def _with_workers(self, own: reading_lib.Reading, devices: dict[str, str]
+                    ) -> tuple[list[reading_lib.Reading],
+                               list[trace_lib.Clock]]:
+    """Returns what all hosts did, by this one's clock."""
+    assert self._elsewhere is not None
+    readings, clocks = [own], []
+    for worker, data in zip(self._workers, self._elsewhere.files(),
+                            strict=True):
+      reading = profiling.read(data, devices).since(own.origin)
+      clock = aligning.worker_with_client(worker.host, own, reading)
+      readings.append(reading.moved(clock.moved))
+      clocks.append(clock)
+    return readings, clocks
+
+  def _with_programs(self, own: reading_lib.Reading
+                     ) -> tuple[list[reading_lib.Reading],
+                                list[trace_lib.Clock]]:
+    """Returns what all programs did, by the first one's clock."""
+    tell = self._strategy.tell_others
+    told = tell({"exchanges": profiling.exchange(tell),
+                 "reading": own.to_json()})
+    everyone = [reading_lib.Reading.from_json(one["reading"]) for one in told]
+    readings, clocks = everyone[:1], []
+    for number, reading in enumerate(everyone[1:], 1):
+      clock = aligning.programs(
+          f"worker {number}", told[0]["exchanges"], told[number]["exchanges"])
+      readings.append(reading.since(everyone[0].origin).moved(clock.moved))
+      clocks.append(clock)
+    return readings, clocks
+
+
+def _trace(readings: Sequence[reading_lib.Reading], batches: _Batches,
+           steps: int, clocks: Sequence[trace_lib.Clock],
+           local_devices: Sequence[str]) -> trace_lib.Trace:
+  """Joins what was seen with what is known of the batches."""
+  buckets, savings, most = [], [], 0
+  for batch, names in batches:
+    predicted = predicting.Batch(batch.plan, batch.sizes, batch.topology,
+                                 batch.network)
+    buckets += predicted.buckets(batch.scope, names)
+    if predicted.num_bytes > most:
+      most, savings = predicted.num_bytes, predicted.savings()
+  # The largest topology has all replicas, those of other programs too.
+  replicas = max((batch.topology.devices for batch, _ in batches), key=len,
+                 default=tuple(local_devices))
+  return assembling.assemble(readings, buckets, replicas, steps, clocks,
+                             savings)

@@ -1,0 +1,249 @@
+"""Adds a trace up: what a step's time went to, and whom it waited for."""
+
+import collections
+import dataclasses
+import re
+import statistics
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from tf_cdops.explaining.timeline import intervals
+from tf_cdops.explaining.timeline import trace as trace_lib
+
+# The scopes in which tf.GradientTape and tf.gradients put what they emit.
+_GRADIENT = re.compile(r"(?:^|/)(?:gradient_tape|gradients)(?:_\d+)?/")
+
+
+@dataclasses.dataclass(frozen=True)
+class Late:
+  """The replica that the others waited for.
+
+  Attributes:
+    replica: its number.
+    device: where it is.
+    by: how much later than the middle one of the others it had its gradients.
+    waiting: how much later than the first.
+    steps: in how many of the steps it was the last.
+  """
+
+  replica: int
+  device: str
+  by: float
+  waiting: float
+  steps: int
+
+
+@dataclasses.dataclass(frozen=True)
+class BucketTimes:
+  """What a bucket took in a step.
+
+  Attributes:
+    bucket: which.
+    seconds: in which any of it was under way.
+    exposed: those of them in which nothing was computed.
+  """
+
+  bucket: trace_lib.Bucket
+  seconds: float
+  exposed: float
+
+  @property
+  def by_prediction(self) -> float | None:
+    """How many times as long as predicted it took."""
+    return (self.seconds / self.bucket.predicted if self.bucket.predicted
+            else None)
+
+
+class LaneTimes(NamedTuple):
+  """What a device, or a link, did in a step."""
+
+  name: str
+  busy: float
+  waiting: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Summary:
+  """The figures of a step, each the median over the steps, in seconds.
+
+  Attributes:
+    num_steps: of how many steps.
+    step: how long it took.
+    computing: in which something was computed somewhere.
+    communication: in which anything of a bucket was under way.
+    exposed: those of them in which nothing was computed.
+    backward: from a replica's first gradient to its last; None if there are no
+      two buckets.
+    late: the last replica; None if there aren't several.
+    buckets: what was all-reduced.
+    lanes: devices, then links between workers; means, so that they add up.
+    num_bytes: of all buckets, on one replica.
+  """
+
+  num_steps: int
+  step: float
+  computing: float
+  communication: float
+  exposed: float
+  backward: float | None
+  late: Late | None
+  buckets: tuple[BucketTimes, ...]
+  lanes: tuple[LaneTimes, ...]
+  num_bytes: int
+
+  @property
+  def worst(self) -> BucketTimes | None:
+    """The bucket that hid worst."""
+    return max(self.buckets, key=lambda one: one.exposed, default=None)
+
+
+def summarize(trace: trace_lib.Trace) -> Summary:
+  """Returns the figures of a trace that has a step at least."""
+  steps = [_StepTimes(trace, step) for step in trace.steps]
+  backward = [one for step in steps for one in step.backwards()]
+
+  def median(get: Callable[[_StepTimes], float]) -> float:
+    return statistics.median(map(get, steps))
+
+  buckets = tuple(BucketTimes(
+      bucket, median(lambda step, i=i: intervals.length(step.of_bucket(i))),
+      median(lambda step, i=i: step.exposed(step.of_bucket(i))))
+                  for i, bucket in enumerate(trace.buckets)
+                  if any(step.of_bucket(i) for step in steps))
+  return Summary(
+      len(steps), median(lambda step: step.step.seconds),
+      median(lambda step: intervals.length(step.computing)),
+      median(lambda step: intervals.length(step.communication)),
+      median(lambda step: step.exposed(step.communication)),
+      statistics.median(backward) if backward else None,
+      _last_replica(trace, steps), buckets, _lanes(trace, steps),
+      sum(times.bucket.num_bytes or 0 for times in buckets))
+
+
+def links(trace: trace_lib.Trace) -> dict[tuple[str, str],
+                                          list[trace_lib.Transfer]]:
+  """Returns what went between each two workers."""
+  found = collections.defaultdict(list)
+  for transfer in trace.transfers:
+    ends = (trace_lib.worker_of(transfer.source),
+            trace_lib.worker_of(transfer.destination))
+    if ends[0] != ends[1]:
+      found[ends].append(transfer)
+  return dict(sorted(found.items()))
+
+
+def link_name(ends: tuple[str, str]) -> str:
+  """Returns what people call a link."""
+  return " → ".join(map(trace_lib.short_worker, ends))
+
+
+class _StepTimes:
+  """The intervals of one step."""
+
+  def __init__(self, trace: trace_lib.Trace, step: trace_lib.Step):
+    self.step, self._trace = step, trace
+    self.spans = [span for span in trace.spans
+                  if span.end > step.start and span.start < step.end]
+    self.transfers = [one for one in trace.transfers
+                      if one.end > step.start and one.start < step.end]
+    self.computing = self._cut(span for span in self.spans
+                               if span.kind == trace_lib.COMPUTING
+                               and not span.in_flight)
+    by_bucket = collections.defaultdict(list)
+    for one in (*self.spans, *self.transfers):
+      if one.bucket is not None:
+        by_bucket[one.bucket].append(one)
+    self._buckets = {i: self._cut(found) for i, found in by_bucket.items()}
+    self.communication = intervals.union(
+        one for found in self._buckets.values() for one in found)
+
+  def _cut(self, given: Iterable[trace_lib.Span | trace_lib.Transfer]
+           ) -> intervals.Intervals:
+    return intervals.within(((one.start, one.end) for one in given),
+                            self.step.start, self.step.end)
+
+  def of_bucket(self, bucket: int) -> intervals.Intervals:
+    return self._buckets.get(bucket, [])
+
+  def exposed(self, given: intervals.Intervals) -> float:
+    return intervals.length(intervals.minus(given, self.computing))
+
+  def busy(self, device: str) -> intervals.Intervals:
+    """Returns when a device had something to do."""
+    return self._cut(span for span in self.spans
+                     if span.device == device and not span.in_flight)
+
+  def carried(self, ends: tuple[str, str]) -> intervals.Intervals:
+    """Returns when something was under way over a link."""
+    return self._cut(one for one in self.transfers if ends == (
+        trace_lib.worker_of(one.source), trace_lib.worker_of(one.destination)))
+
+  def arrivals(self, device: str) -> dict[int, float]:
+    """Returns when a device first had a gradient for each bucket."""
+    found: dict[int, float] = {}
+    for span in self.spans:
+      if span.device == device and span.bucket is not None:
+        found[span.bucket] = min(found.get(span.bucket, span.start),
+                                 span.start)
+    return found
+
+  def backwards(self) -> list[float]:
+    """Returns how long it took each replica from first to last gradient."""
+    found = []
+    for device in self._trace.devices[:self._trace.replicas]:
+      times = sorted(self.arrivals(device).values())
+      if len(times) > 1:
+        found.append(times[-1] - times[0])
+    return found
+
+  def gradients_end(self, device: str) -> float | None:
+    """Returns when a device has all its gradients.
+
+    A bucket's first op doesn't tell it of a device that sums what others send:
+    that is what it waits for.
+    """
+    ends = [span.end for span in self.spans if span.device == device
+            and span.kind == trace_lib.COMPUTING
+            and _GRADIENT.search(span.name)]
+    if ends:
+      return max(ends)
+    return max(self.arrivals(device).values(), default=None)
+
+
+def _last_replica(trace: trace_lib.Trace,
+                  steps: list[_StepTimes]) -> Late | None:
+  devices = trace.devices[:trace.replicas]
+  ends = [[step.gradients_end(device) for device in devices]
+          for step in steps]
+  known = [[one for one in row if one is not None] for row in ends]
+  rows = [row for row in known if len(row) == len(devices)]
+  if len(devices) < 2 or not rows:
+    return None
+  late = [statistics.median(
+      row[rank] - statistics.median([*row[:rank], *row[rank + 1:]])
+      for row in rows) for rank in range(len(devices))]
+  last = max(range(len(devices)), key=late.__getitem__)
+  return Late(last, devices[last], late[last],
+              statistics.median(row[last] - min(row) for row in rows),
+              sum(row[last] == max(row) for row in rows))
+
+
+def _lanes(trace: trace_lib.Trace,
+           steps: list[_StepTimes]) -> tuple[LaneTimes, ...]:
+  lanes = []
+  for device in trace.devices:
+    lanes.append(_lane(trace_lib.short_name(device),
+                       [(step, step.busy(device)) for step in steps]))
+  for ends in links(trace):
+    lanes.append(_lane(link_name(ends),
+                       [(step, step.carried(ends)) for step in steps]))
+  return tuple(lanes)
+
+
+def _lane(name: str, busy: list[tuple[_StepTimes, intervals.Intervals]]
+          ) -> LaneTimes:
+  idle = [intervals.minus([(step.step.start, step.step.end)], found)
+          for step, found in busy]
+  return LaneTimes(
+      name, statistics.fmean(intervals.length(found) for _, found in busy),
+      statistics.fmean(map(intervals.length, idle)))
