@@ -117,7 +117,7 @@ def trace(spec: str, devices: int, workers: int, bandwidth: str | None,
     with strategy.scope():
       model = _model()
     stop = tf.keras.callbacks.LambdaCallback(
-        on_train_batch_end=lambda *_: setattr(
+        on_train_batch_end=lambda *_, **__: setattr(
             model, "stop_training", timeline.is_done))
     model.fit(x, y, batch_size=_batch_size(strategy), epochs=_FOR_EVER,
               verbose=0, callbacks=[timeline, stop])

@@ -4,7 +4,8 @@ A client profiles itself and, through their ports, its workers. Programs that
 run one a worker profile themselves, and tell the others.
 """
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -18,27 +19,31 @@ from tf_cdops.explaining.timeline import predicting
 from tf_cdops.explaining.timeline import reading as reading_lib
 from tf_cdops.explaining.timeline import trace as trace_lib
 
+# More steps than are wanted are profiled on workers, lest some be cut.
+_SPARE_STEPS, _SPARE_SECONDS = 2, 1.0
 _Batches = Sequence[tuple[emitted.Batch, Sequence[str | None]]]
 
 
 class Capture:
   """Steps that are being profiled."""
 
-  def __init__(self, strategy: Any, workers: Sequence[profiling.Worker],
-               seconds: float):
+  def __init__(self, strategy: Any, steps: int, step_seconds: float):
     """Starts.
 
     Args:
       strategy: what the steps run under.
-      workers: those to profile, too.
-      seconds: for how long.
+      steps: how many are wanted.
+      step_seconds: what one takes, about: workers are profiled for a time.
     """
-    self._strategy, self._workers = strategy, workers
+    self._strategy, self._steps = strategy, steps
+    self._workers = profiling.workers_of(strategy.extended.worker_devices)
     self._own = profiling.OwnProfile()
     self._elsewhere = None
-    if workers:
+    if self._workers:
       try:
-        self._elsewhere = profiling.WorkersProfile(workers, seconds)
+        self._elsewhere = profiling.WorkersProfile(
+            self._workers,
+            (steps + _SPARE_STEPS) * step_seconds + _SPARE_SECONDS)
       except BaseException:
         self._own.stop()
         raise
@@ -58,16 +63,16 @@ class Capture:
       self._mark = None
       self._count += 1
 
-  def has_enough(self, steps: int) -> bool:
+  @property
+  def has_enough(self) -> bool:
     """Whether as many steps are over as are wanted."""
-    return (self._count >= steps if self._elsewhere is None
+    return (self._count >= self._steps if self._elsewhere is None
             else not self._elsewhere.runs)
 
-  def finish(self, steps: int, together: bool) -> trace_lib.Trace | None:
+  def finish(self, together: bool = True) -> trace_lib.Trace | None:
     """Ends it.
 
     Args:
-      steps: how many steps are kept.
       together: whether the other hosts are there to tell what they did.
 
     Returns:
@@ -87,7 +92,7 @@ class Capture:
       readings, clocks = self._with_programs(readings[0])
       if ops.rank:
         return None
-    return _trace(readings, batches, steps, clocks,
+    return _trace(readings, batches, self._steps, clocks,
                   self._strategy.extended.worker_devices)
 
   def _with_workers(self, own: reading_lib.Reading, devices: dict[str, str]
@@ -119,6 +124,25 @@ class Capture:
       readings.append(reading.since(everyone[0].origin).moved(clock.moved))
       clocks.append(clock)
     return readings, clocks
+
+
+def capture_calls(strategy: Any, run: Callable[[], Any],
+                  steps: int) -> trace_lib.Trace | None:
+  """Captures calls of a function that has run before, each as a step."""
+  started = time.perf_counter()
+  run()
+  capture = Capture(strategy, steps, time.perf_counter() - started)
+  number = 0
+  try:
+    while not capture.has_enough:
+      capture.begin_step(number)
+      run()
+      capture.end_step()
+      number += 1
+  except BaseException:
+    capture.finish(together=False)
+    raise
+  return capture.finish()
 
 
 def _trace(readings: Sequence[reading_lib.Reading], batches: _Batches,

@@ -77,6 +77,9 @@ class Emitted:
   def __init__(self) -> None:
     self._batches: list[Batch] = []
 
+  def __deepcopy__(self, memo: Any) -> "Emitted":
+    return Emitted()
+
   def noting(self, plan: planner.Plan, sizes: tuple[planner.TensorSize, ...],
              tensors: Sequence[Sequence[tf.Tensor]],
              topology: topology_lib.Topology,

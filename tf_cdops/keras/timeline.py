@@ -14,18 +14,16 @@ from tf_cdops.base import output_files
 from tf_cdops.cluster import addresses
 from tf_cdops.cluster import capturing
 from tf_cdops.cluster import profiling
+from tf_cdops.explaining import timeline
 from tf_cdops.explaining.timeline import chrome
 from tf_cdops.explaining.timeline import summary as summary_lib
 from tf_cdops.explaining.timeline import trace as trace_lib
 from tf_cdops.explaining.timeline import wording
 from tf_cdops.keras import name_gradients
 
-VARIABLE = "TF_CDOPS_TRACE"  # By which `tf_cdops launch --trace` names a file.
 # The first steps trace functions and fill caches, and are like no others.
 _WARM_UP = 3
 _MOST_STEPS = 1000
-# Workers are profiled for a time, so for more steps than are wanted.
-_SPARE_STEPS, _SPARE_SECONDS = 2, 1.0
 
 
 class Timeline(tf.keras.callbacks.Callback):
@@ -71,10 +69,8 @@ class Timeline(tf.keras.callbacks.Callback):
     """
     super().__init__()
     self._steps = errors.check_whole_number("steps", steps, 1, _MOST_STEPS)
-    given = os.environ.get(VARIABLE, "") if path is None else os.fspath(path)
-    self._path = os.path.abspath(given) if given or path is not None else None
-    if path is not None and not given:
-      output_files.check_writable(given, "path")
+    self._path = (os.environ.get(timeline.VARIABLE) if path is None
+                  else os.fspath(path))
     self._strategy, self._verbose = strategy, verbose
     self._writes = _is_first_program()
     if self._path is not None and self._writes:
@@ -147,7 +143,7 @@ class Timeline(tf.keras.callbacks.Callback):
     self._seen += 1
     if self._capture is not None:
       self._capture.end_step()
-      if self._capture.has_enough(self._steps):
+      if self._capture.has_enough:
         self._finish()
 
   def on_train_end(self, logs: Any = None) -> None:
@@ -163,12 +159,9 @@ class Timeline(tf.keras.callbacks.Callback):
 
   def _start(self, strategy: Any) -> None:
     """Begins to profile; until that ends the file has no events."""
-    devices = strategy.extended.worker_devices
-    workers = profiling.workers_of(devices)
-    seconds = ((self._steps + _SPARE_STEPS) * self._last_seconds
-               + _SPARE_SECONDS) if workers else 0.0
     self._write(chrome.NOTHING)
-    self._capture = capturing.Capture(strategy, workers, seconds)
+    self._capture = capturing.Capture(strategy, self._steps,
+                                      self._last_seconds)
     # A step that raises, Ctrl-C too, calls no hook.
     atexit.register(self._abandon)
 
@@ -187,7 +180,7 @@ class Timeline(tf.keras.callbacks.Callback):
     assert capture is not None
     self._done = True
     atexit.unregister(self._abandon)
-    self._trace = capture.finish(self._steps, together)
+    self._trace = capture.finish(together)
     if self._trace is not None:
       self._write(chrome.events(self._trace))
 

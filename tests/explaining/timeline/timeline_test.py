@@ -5,6 +5,7 @@ import json
 from absl.testing import absltest
 from absl.testing import parameterized
 from tests import timeline_events as made
+from tests import timeline_format
 
 from tf_cdops.explaining.timeline import advice
 from tf_cdops.explaining.timeline import aligning
@@ -249,7 +250,7 @@ class ChromeTest(absltest.TestCase):
 
   def test_is_in_the_format(self):
     content = json.loads(json.dumps(chrome.events(trace_of())))
-    check_format(self, content)
+    timeline_format.check(self, content)
     names = [event["name"] for event in content["traceEvents"]]
     self.assertIn("ps, 4 KiB: dense/kernel", names)
 
@@ -260,29 +261,10 @@ class ChromeTest(absltest.TestCase):
     trace = assembling.assemble([read(threads)], [made.BUCKET], made.DEVICES,
                                 3)
     content = chrome.events(trace)
-    check_format(self, content)
+    timeline_format.check(self, content)
     lanes = [event["args"]["name"] for event in content["traceEvents"]
              if event["name"] == "thread_name"]
     self.assertIn("CPU:1, replica 1 (2)", lanes)
-
-
-def check_format(test, content):
-  """Checks what Chrome's importer asks of a file."""
-  lanes = {}
-  for event in content["traceEvents"]:
-    test.assertIn(event["ph"], "XM")
-    test.assertIsInstance(event["name"], str)
-    test.assertIsInstance(event["pid"], int)
-    test.assertIsInstance(event["tid"], int)
-    test.assertGreaterEqual(event["ts"], 0)
-    if event["ph"] == "X":
-      test.assertGreaterEqual(event["dur"], 0)
-      lanes.setdefault((event["pid"], event["tid"]), []).append(
-          (event["ts"], event["ts"] + event["dur"]))
-  for spans in lanes.values():  # Side by side; they need not nest here.
-    spans.sort()
-    for (_, end), (start, _) in zip(spans, spans[1:], strict=False):
-      test.assertLessEqual(end, start + 2e-3)
 
 
 if __name__ == "__main__":

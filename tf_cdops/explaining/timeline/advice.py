@@ -13,11 +13,15 @@ def advise(trace: trace_lib.Trace, summary: summary_lib.Summary) -> str:
   """Returns what would help most."""
   step = summary.step
   late = summary.late
-  if late is not None and late.by >= _LATE * step:
+  if late is not None and late.by >= _LATE * step and not late.takes_turns:
+    more = (f"it had {_seconds(late.extra)} more to do: look at its share of "
+            "the batch, and at what only it computes"
+            if late.extra >= late.by / 2 else
+            "it had no more to do than the others: look at its input, and at "
+            "what else its machine does")
     return (f"Replica {late.replica} ({trace_lib.short_name(late.device)}) is "
             f"late by {_seconds(late.by)} of a step of {_seconds(step)}, and "
-            "the others wait for it: look at its input, its share of the "
-            "batch and what else its machine does.")
+            f"the others wait for it; {more}.")
   if summary.exposed >= _EXPOSED * step:
     return _about_communication(trace, summary)
   idle = step - summary.computing - summary.exposed

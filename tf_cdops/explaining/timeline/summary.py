@@ -4,7 +4,7 @@ import collections
 import dataclasses
 import re
 import statistics
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from tf_cdops.explaining.timeline import intervals
@@ -24,6 +24,9 @@ class Late:
     by: how much later than the middle one of the others it had its gradients.
     waiting: how much later than the first.
     steps: in how many of the steps it was the last.
+    extra: how much more it had to do till then than the middle one of the
+      others.
+    neighbours: how many replicas' logical CPUs share its worker's cores.
   """
 
   replica: int
@@ -31,6 +34,13 @@ class Late:
   by: float
   waiting: float
   steps: int
+  extra: float = 0.0
+  neighbours: int = 0
+
+  @property
+  def takes_turns(self) -> bool:
+    """Whether it is late for want of cores, and not by what it does."""
+    return bool(self.neighbours) and self.extra < self.by / 2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,6 +76,8 @@ class LaneTimes(NamedTuple):
 class Summary:
   """The figures of a step, each the median over the steps, in seconds.
 
+  Of an even number of steps, the lower one of those in the middle.
+
   Attributes:
     num_steps: of how many steps.
     step: how long it took.
@@ -76,7 +88,8 @@ class Summary:
       two buckets.
     late: the last replica; None if there aren't several.
     buckets: what was all-reduced.
-    lanes: devices, then links between workers; means, so that they add up.
+    lanes: devices, then links between workers, in the step whose length is
+      the median.
     num_bytes: of all buckets, on one replica.
   """
 
@@ -103,7 +116,7 @@ def summarize(trace: trace_lib.Trace) -> Summary:
   backward = [one for step in steps for one in step.backwards()]
 
   def median(get: Callable[[_StepTimes], float]) -> float:
-    return statistics.median(map(get, steps))
+    return statistics.median_low(map(get, steps))
 
   buckets = tuple(BucketTimes(
       bucket, median(lambda step, i=i: intervals.length(step.of_bucket(i))),
@@ -116,7 +129,9 @@ def summarize(trace: trace_lib.Trace) -> Summary:
       median(lambda step: intervals.length(step.communication)),
       median(lambda step: step.exposed(step.communication)),
       statistics.median(backward) if backward else None,
-      _last_replica(trace, steps), buckets, _lanes(trace, steps),
+      _last_replica(trace, steps), buckets,
+      _lanes(trace, next(one for one in steps if one.step.seconds == median(
+          lambda step: step.step.seconds))),
       sum(times.bucket.num_bytes or 0 for times in buckets))
 
 
@@ -213,37 +228,43 @@ class _StepTimes:
 def _last_replica(trace: trace_lib.Trace,
                   steps: list[_StepTimes]) -> Late | None:
   devices = trace.devices[:trace.replicas]
-  ends = [[step.gradients_end(device) for device in devices]
-          for step in steps]
-  known = [[one for one in row if one is not None] for row in ends]
-  rows = [row for row in known if len(row) == len(devices)]
+  rows = []  # When each replica had its gradients, and what it did till then.
+  for step in steps:
+    ends = [step.gradients_end(device) for device in devices]
+    known = [end for end in ends if end is not None]
+    if len(known) == len(devices):
+      rows.append((known, [
+          intervals.length(intervals.within(step.busy(device),
+                                            step.step.start, end))
+          for device, end in zip(devices, known, strict=True)]))
   if len(devices) < 2 or not rows:
     return None
-  late = [statistics.median(
-      row[rank] - statistics.median([*row[:rank], *row[rank + 1:]])
-      for row in rows) for rank in range(len(devices))]
-  last = max(range(len(devices)), key=late.__getitem__)
-  return Late(last, devices[last], late[last],
-              statistics.median(row[last] - min(row) for row in rows),
-              sum(row[last] == max(row) for row in rows))
+
+  def beyond_others(rank: int, part: int) -> float:
+    return statistics.median(
+        row[part][rank] - statistics.median(
+            [*row[part][:rank], *row[part][rank + 1:]]) for row in rows)
+
+  last = max(range(len(devices)), key=lambda rank: beyond_others(rank, 0))
+  return Late(
+      last, devices[last], beyond_others(last, 0),
+      statistics.median(ends[last] - min(ends) for ends, _ in rows),
+      sum(ends[last] == max(ends) for ends, _ in rows),
+      beyond_others(last, 1), _neighbours(devices, devices[last]))
 
 
-def _lanes(trace: trace_lib.Trace,
-           steps: list[_StepTimes]) -> tuple[LaneTimes, ...]:
-  lanes = []
-  for device in trace.devices:
-    lanes.append(_lane(trace_lib.short_name(device),
-                       [(step, step.busy(device)) for step in steps]))
-  for ends in links(trace):
-    lanes.append(_lane(link_name(ends),
-                       [(step, step.carried(ends)) for step in steps]))
-  return tuple(lanes)
+def _neighbours(devices: Sequence[str], device: str) -> int:
+  """Returns how many other logical CPUs share a device's worker."""
+  return sum(one != device and "/device:CPU:" in one
+             and trace_lib.worker_of(one) == trace_lib.worker_of(device)
+             for one in devices)
 
 
-def _lane(name: str, busy: list[tuple[_StepTimes, intervals.Intervals]]
-          ) -> LaneTimes:
-  idle = [intervals.minus([(step.step.start, step.step.end)], found)
-          for step, found in busy]
-  return LaneTimes(
-      name, statistics.fmean(intervals.length(found) for _, found in busy),
-      statistics.fmean(map(intervals.length, idle)))
+def _lanes(trace: trace_lib.Trace, step: _StepTimes) -> tuple[LaneTimes, ...]:
+  lanes = [(trace_lib.short_name(device), step.busy(device))
+           for device in trace.devices]
+  lanes += [(link_name(ends), step.carried(ends)) for ends in links(trace)]
+  whole = [(step.step.start, step.step.end)]
+  return tuple(LaneTimes(name, intervals.length(busy),
+                         intervals.length(intervals.minus(whole, busy)))
+               for name, busy in lanes)

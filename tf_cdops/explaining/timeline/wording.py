@@ -59,7 +59,9 @@ def figures(summary: summary_lib.Summary) -> list[tuple[str, str, str]]:
     rows.append((
         "waiting for the last replica", _seconds(late.waiting),
         f"replica {late.replica} ({trace_lib.short_name(late.device)}), the "
-        f"last in {late.steps} of {summary.num_steps} steps"))
+        f"last in {late.steps} of {summary.num_steps} steps"
+        + (f"; {late.neighbours + 1} logical CPUs take turns on this "
+           "machine's cores" if late.takes_turns else "")))
   if summary.worst is not None:
     worst = summary.worst
     rows.append(("hid worst", worst.bucket.label,
@@ -89,7 +91,7 @@ def bucket_rows(summary: summary_lib.Summary) -> list[list[str]]:
 def lane_rows(summary: summary_lib.Summary) -> list[list[str]]:
   """Returns the cells of LANE_COLUMNS."""
   return [[lane.name, _seconds(lane.busy), _seconds(lane.waiting),
-           f"{lane.busy / summary.step:.0%}" if summary.step else "?"]
+           f"{lane.busy / (lane.busy + lane.waiting):.0%}"]
           for lane in summary.lanes]
 
 
