@@ -3,13 +3,12 @@
 import json
 import pathlib
 import re
-import shutil
-import subprocess
 import unittest
 
 from absl.testing import absltest
 from absl.testing import parameterized
 from tests import all_reduce_contract
+from tests import chromium
 
 from matplotlib import image
 import numpy as np
@@ -20,12 +19,6 @@ from tf_cdops.cli.page import writing
 
 workers_of = all_reduce_contract.workers_of
 _SIZES = [1024] * 50 + [65536] * 7 + [16 << 20] * 2
-_CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-_TIMEOUT = 120
-_FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic",
-          "--no-first-run", "--disable-background-networking",
-          "--disable-component-update", "--disable-sync", "--hide-scrollbars",
-          "--virtual-time-budget=2000")
 # Runs in the page, which itself has no script, and tells what came of it.
 _PROBE = """<script>
 const outside = [];
@@ -84,16 +77,11 @@ class PageTest(parameterized.TestCase):
     self.assertIn("<h2>The plan</h2>", html_of("auto", 1))
 
 
-@unittest.skipUnless(_CHROMIUM, "Chromium isn't installed")
+@unittest.skipUnless(chromium.PATH, "Chromium isn't installed")
 class BrowserTest(parameterized.TestCase):
 
   def chromium(self, *flags: str) -> str:
-    profile = self.create_tempdir().full_path
-    done = subprocess.run(
-        [_CHROMIUM, *_FLAGS, f"--user-data-dir={profile}", *flags],
-        capture_output=True, text=True, timeout=_TIMEOUT, check=False)
-    self.assertEqual(done.returncode, 0, done.stderr)
-    return done.stdout
+    return chromium.run(self.create_tempdir().full_path, *flags)
 
   def seen(self, html: str, width: int = 1100, *flags: str) -> dict:
     path = pathlib.Path(self.create_tempdir().full_path) / "page.html"

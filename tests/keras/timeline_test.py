@@ -31,7 +31,7 @@ def model_of(strategy, **compiled):
   with strategy.scope():
     model = tf.keras.Sequential([
         tf.keras.layers.Input((6,)), tf.keras.layers.Dense(8, name="first"),
-        tf.keras.layers.Dense(1, name="last")])
+        tf.keras.layers.Dense(1, name="last")], name="m")
     model.compile("sgd", "mse", **compiled)
   return model
 
@@ -72,8 +72,9 @@ class TimelineTest(parameterized.TestCase):
     self.assertEqual(trace.devices[:2], tuple(_DEVICES))
     self.assertEqual(
         [(b.algorithm, b.num_bytes, b.tensors) for b in trace.buckets],
-        [("xring", 4, ("last/bias",)), ("xring", 32, ("last/kernel",)),
-         ("xring", 32, ("first/bias",)), ("xring", 192, ("first/kernel",))])
+        [("xring", 4, ("m/last/bias",)), ("xring", 32, ("m/last/kernel",)),
+         ("xring", 32, ("m/first/bias",)),
+         ("xring", 192, ("m/first/kernel",))])
     self.assertLen(summary.buckets, 4)  # Each was seen.
     self.assertEqual({span.device for span in trace.spans}, set(_DEVICES))
     self.assertEqual(
@@ -110,18 +111,18 @@ class TimelineTest(parameterized.TestCase):
     strategy = strategy_of("ps")
 
     @tf.function
-    def step():
+    def step(x):
       def replica():
         context = tf.distribute.get_replica_context()
-        return context.all_reduce(tf.distribute.ReduceOp.SUM, [
-            tf.ones([5]), tf.ones([3])])[0]
+        return context.all_reduce(tf.distribute.ReduceOp.SUM,
+                                  [x * 2.0, x[:3] * 3.0])
       return strategy.experimental_local_results(strategy.run(replica))
 
-    step()
+    step(tf.ones([5]))  # A constant would be summed while it is traced.
     with tf_cdops.Timeline(self.path, strategy=strategy, verbose=False) as (
         timeline):
-      step()
-      step()
+      step(tf.ones([5]))
+      step(tf.ones([5]))
     self.assertLen(timeline.trace.steps, 2)
     self.assertEqual([b.num_bytes for b in timeline.trace.buckets], [12, 20])
     timeline_format.check(self, self.content())

@@ -48,10 +48,11 @@ class Capture:
         self._own.stop()
         raise
     self._mark: Any = None
-    self._count = 0
+    self._count = self._number = 0
 
   def begin_step(self, number: int) -> None:
     """Marks the beginning of a step."""
+    self._number = number
     self._mark = tf.profiler.experimental.Trace(reading_lib.MARK,
                                                 step_num=number)
     self._mark.__enter__()
@@ -78,6 +79,7 @@ class Capture:
     Returns:
       The trace; None if there is nothing, or another program has it.
     """
+    broken = self._number if self._mark is not None else None
     self.end_step()
     data = self._own.stop()
     ops = tf_compat.cross_device_ops_of(self._strategy)
@@ -86,6 +88,8 @@ class Capture:
     if not data:
       return None
     readings, clocks = [profiling.read(data, devices)], []
+    if broken is not None:
+      readings[0] = readings[0].without_step(broken)
     if self._elsewhere is not None and together:
       readings, clocks = self._with_workers(readings[0], devices)
     elif together and hasattr(self._strategy, "tell_others"):

@@ -95,6 +95,11 @@ class Reading(NamedTuple):
               for number, start, end in self.marks),
         self.start + seconds, self.end + seconds, self.origin)
 
+  def without_step(self, number: int) -> "Reading":
+    """Returns the same with a mark less."""
+    return self._replace(marks=tuple(one for one in self.marks
+                                     if one.number != number))
+
   def since(self, origin: int) -> "Reading":
     """Returns the same with times counted from another moment."""
     return self.moved((self.origin - origin) / 1e9)._replace(origin=origin)
