@@ -87,7 +87,7 @@ class _Drawing:
     for device in self._trace.devices:
       spans = [span for span in self._trace.spans
                if span.device == device and not span.in_flight]
-      self._lane(trace_lib.short_name(device), [
+      self._lane(self._trace.name_of(device), [
           (kind, [(one.start, one.end) for one in spans if one.kind == kind])
           for kind in _KINDS])
     for ends, transfers in summary_lib.links(self._trace).items():

@@ -34,7 +34,8 @@ def events(trace: trace_lib.Trace) -> dict[str, Any]:
   _write_links(written, trace)
   workers = list(dict.fromkeys(map(trace_lib.worker_of, trace.devices)))
   for pid, worker in enumerate(workers, _FIRST_WORKER):
-    written.process(pid, trace_lib.short_worker(worker))
+    written.process(pid, trace_lib.short_worker(worker) if len(workers) > 1
+                    else "devices")
     tid = 0
     for device in trace.devices:
       if trace_lib.worker_of(device) == worker:

@@ -261,7 +261,7 @@ def _neighbours(devices: Sequence[str], device: str) -> int:
 
 
 def _lanes(trace: trace_lib.Trace, step: _StepTimes) -> tuple[LaneTimes, ...]:
-  lanes = [(trace_lib.short_name(device), step.busy(device))
+  lanes = [(trace.name_of(device), step.busy(device))
            for device in trace.devices]
   lanes += [(link_name(ends), step.carried(ends)) for ends in links(trace)]
   whole = [(step.step.start, step.step.end)]

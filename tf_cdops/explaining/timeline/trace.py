@@ -3,6 +3,7 @@
 import dataclasses
 from typing import NamedTuple
 
+CLIENT = "client"
 COMPUTING, COMMUNICATION, OTHER = "computing", "communication", "other"
 
 
@@ -140,6 +141,12 @@ class Trace:
   clocks: tuple[Clock, ...] = ()
   savings: tuple[Saving, ...] = ()
 
+  def name_of(self, device: str) -> str:
+    """Returns what people call a device here: a client's own is one of many."""
+    name = short_name(device)
+    several = len(set(map(worker_of, self.devices))) > 1
+    return f"{CLIENT} {name}" if several and " " not in name else name
+
 
 def worker_of(device: str) -> str:
   """Returns the part of a device's name that tells its worker."""
@@ -160,4 +167,4 @@ def short_worker(worker: str) -> str:
   if not worker:
     return "the others"
   name = short_name(f"{worker}/device:").strip()
-  return "this process" if name.startswith("/") or not name else name
+  return CLIENT if name.startswith("/") or not name else name
