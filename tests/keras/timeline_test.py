@@ -85,6 +85,15 @@ class TimelineTest(parameterized.TestCase):
     timeline_format.check(self, self.content())
     self.assertIn("exposed communication", str(timeline))
 
+  def test_without_a_strategy(self):
+    timeline = tf_cdops.Timeline(self.path, steps=1, verbose=False)
+    fit(model_of(tf.distribute.get_strategy()), timeline)
+    summary = timeline.summary
+    self.assertEqual((summary.buckets, summary.late, summary.communication),
+                     ((), None, 0))
+    self.assertGreater(summary.computing, 0)
+    self.assertEqual(timeline.trace.devices, (_DEVICES[0],))
+
   def test_bytes_are_those_of_explain(self):
     timeline = tf_cdops.Timeline(self.path, steps=1, verbose=False)
     strategy = strategy_of("xring:100:ps#2")

@@ -21,7 +21,16 @@ from tf_cdops.explaining.timeline import trace as trace_lib
 
 # More steps than are wanted are profiled on workers, lest some be cut.
 _SPARE_STEPS, _SPARE_SECONDS = 2, 1.0
+_LOCAL = "/job:localhost/replica:0/task:0"
 _Batches = Sequence[tuple[emitted.Batch, Sequence[str | None]]]
+
+
+def devices_of(strategy: Any) -> tuple[str, ...]:
+  """Returns a strategy's devices; TensorFlow's default one has none."""
+  try:
+    return tuple(strategy.extended.worker_devices)
+  except RuntimeError:
+    return ()
 
 
 class Capture:
@@ -36,7 +45,7 @@ class Capture:
       step_seconds: what one takes, about: workers are profiled for a time.
     """
     self._strategy, self._steps = strategy, steps
-    self._workers = profiling.workers_of(strategy.extended.worker_devices)
+    self._workers = profiling.workers_of(devices_of(strategy))
     self._own = profiling.OwnProfile()
     self._elsewhere = None
     if self._workers:
@@ -87,7 +96,10 @@ class Capture:
     devices = profiling.devices_in([batch.graph() for batch, _ in batches])
     if not data:
       return None
-    readings, clocks = [profiling.read(data, devices)], []
+    local = devices_of(self._strategy)
+    readings, clocks = [profiling.read(data, devices, (
+        _LOCAL if self._workers or not local
+        else trace_lib.worker_of(local[0])))], []
     if broken is not None:
       readings[0] = readings[0].without_step(broken)
     if self._elsewhere is not None and together:
@@ -96,8 +108,8 @@ class Capture:
       readings, clocks = self._with_programs(readings[0])
       if ops.rank:
         return None
-    return _trace(readings, batches, self._steps, clocks,
-                  self._strategy.extended.worker_devices)
+    return _trace(readings, batches, self._steps, clocks, local,
+                  hasattr(self._strategy, "tell_others"))
 
   def _with_workers(self, own: reading_lib.Reading, devices: dict[str, str]
                     ) -> tuple[list[reading_lib.Reading],
@@ -107,7 +119,7 @@ class Capture:
     readings, clocks = [own], []
     for worker, data in zip(self._workers, self._elsewhere.files(),
                             strict=True):
-      reading = profiling.read(data, devices).since(own.origin)
+      reading = profiling.read(data, devices, worker.task).since(own.origin)
       clock = aligning.worker_with_client(worker.host, own, reading)
       readings.append(reading.moved(clock.moved))
       clocks.append(clock)
@@ -151,12 +163,12 @@ def capture_calls(strategy: Any, run: Callable[[], Any],
 
 def _trace(readings: Sequence[reading_lib.Reading], batches: _Batches,
            steps: int, clocks: Sequence[trace_lib.Clock],
-           local_devices: Sequence[str]) -> trace_lib.Trace:
+           local_devices: Sequence[str], spmd: bool) -> trace_lib.Trace:
   """Joins what was seen with what is known of the batches."""
   buckets, savings, most = [], [], 0
   for batch, names in batches:
     predicted = predicting.Batch(batch.plan, batch.sizes, batch.topology,
-                                 batch.network)
+                                 batch.network, spmd)
     buckets += predicted.buckets(batch.scope, names)
     if predicted.num_bytes > most:
       most, savings = predicted.num_bytes, predicted.savings()

@@ -36,14 +36,18 @@ class Worker(NamedTuple):
   def host(self) -> str:
     return f"{self.job} {self.number}"
 
+  @property
+  def task(self) -> str:
+    return f"/job:{self.job}/replica:0/task:{self.number}"
+
 
 def workers_of(devices: Sequence[str]) -> list[Worker]:
   """Returns the tasks, other than this process, that have these devices."""
   found = []
   for (job, number), address in tf_compat.worker_addresses().items():
-    if any(name.startswith(f"/job:{job}/replica:0/task:{number}/")
-           for name in devices):
-      found.append(Worker(job, number, address))
+    worker = Worker(job, number, address)
+    if any(name.startswith(f"{worker.task}/") for name in devices):
+      found.append(worker)
   return found
 
 
@@ -128,7 +132,7 @@ class WorkersProfile:
   def _file(self, worker: Worker) -> bytes:
     name = worker.address.replace(":", "_")
     pattern = f"{self._folder}/plugins/profile/*/{name}.xplane.pb"
-    with tf.device(f"/job:{worker.job}/task:{worker.number}/device:CPU:0"):
+    with tf.device(f"{worker.task}/device:CPU:0"):
       found = tf.io.matching_files(pattern)
       if not found.shape[0]:
         raise errors.ClusterError(
@@ -173,12 +177,15 @@ def _announcement_swallowed() -> Iterator[None]:
     os.write(1, others)
 
 
-def read(data: bytes, devices: dict[str, str]) -> reading_lib.Reading:
+def read(data: bytes, devices: dict[str, str],
+         task: str) -> reading_lib.Reading:
   """Returns what a process did, from a profiler's file.
 
   Args:
     data: the file.
     devices: by the names of ops in graphs, the devices that they have there.
+    task: the process's, as devices' names begin; its first CPU is where ops run
+      of which nothing is known.
   """
   space = tf_compat.profile_of(data)
   planes = {plane.name: plane for plane in space.planes}
@@ -195,7 +202,8 @@ def read(data: bytes, devices: dict[str, str]) -> reading_lib.Reading:
   last = max((event.end for events in threads for event in events),
              default=0.0)
   stop = (times.get("profile_stop_time", origin) - origin) / 1e9
-  return reading_lib.read(threads, max(last, stop), devices, origin)
+  return reading_lib.read(threads, max(last, stop), devices,
+                          f"{task}/device:CPU:0", origin)
 
 
 def _event(plane: Any, names: dict[int, str], event: Any,

@@ -105,7 +105,7 @@ class Timeline(tf.keras.callbacks.Callback):
   def __enter__(self) -> "Timeline":
     if not self._done:
       strategy = self._strategy or tf.distribute.get_strategy()
-      if profiling.workers_of(strategy.extended.worker_devices):
+      if profiling.workers_of(capturing.devices_of(strategy)):
         raise errors.InputError(
             "`Timeline` must be a callback of `fit` where a client drives "
             "workers: how long these are to be profiled must be known before.")

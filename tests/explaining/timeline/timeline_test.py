@@ -19,7 +19,7 @@ from tf_cdops.explaining.timeline import wording
 
 
 def read(threads, end=100.0, origin=0):
-  return reading.read(threads, end, made.GRAPH, origin)
+  return reading.read(threads, end, made.GRAPH, origin=origin)
 
 
 def trace_of(late=0.0, **kwargs):

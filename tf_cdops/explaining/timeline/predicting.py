@@ -7,6 +7,7 @@ from tf_cdops import registry
 from tf_cdops.base import errors
 from tf_cdops.base import topology as topology_lib
 from tf_cdops.cost import given as given_links
+from tf_cdops.explaining import explanation
 from tf_cdops.explaining import parts as parts_lib
 from tf_cdops.explaining.timeline import trace
 from tf_cdops.planning import planner
@@ -20,7 +21,17 @@ class Batch:
 
   def __init__(self, plan: planner.Plan, sizes: Sequence[planner.TensorSize],
                topology: topology_lib.Topology,
-               network: given_links.Given | None = None):
+               network: given_links.Given | None = None, spmd: bool = False):
+    """Initializes.
+
+    Args:
+      plan: its buckets.
+      sizes: its tensors.
+      topology: the devices.
+      network: the links; None for common ones.
+      spmd: whether programs reduce it, one a worker.
+    """
+    self._spmd = spmd
     self._plan, self._sizes, self._topology = plan, sizes, topology
     self._model = cost.Model(topology, given_links.resolve(network, topology))
 
@@ -45,8 +56,21 @@ class Batch:
   def savings(self) -> list[trace.Saving]:
     """Returns what might be changed, and what is left of the time then."""
     now = self._seconds(self._plan)
+    if self._spmd:
+      return self._savings_of_programs()
     return [trace.Saving(change, self._seconds(plan) / now)
             for change, plan in self._changes() if now]
+
+  def _savings_of_programs(self) -> list[trace.Saving]:
+    if self._plan.wire is not None or len(self._topology.workers) < 2:
+      return []
+    sizes = [((size.num_bytes // planner.ITEMSIZES[size.dtype],), size.dtype)
+             for size in self._sizes if size.num_bytes]
+    now, then = (explanation.explain(
+        spec_lib.AUTO, self._topology, sizes, wire=wire, spmd=True,
+        network=self._model.network).total.time.total
+                 for wire in (None, _WIRE))
+    return [trace.Saving(f"wire={_WIRE!r}", then / now)] if now else []
 
   def _changes(self) -> Iterator[tuple[str, planner.Plan]]:
     largest = max(self._plan.buckets, key=lambda one: one.num_bytes or 0)

@@ -119,16 +119,18 @@ class Reading(NamedTuple):
 
 
 def read(threads: Iterable[Sequence[Event]], end: float,
-         devices: Mapping[str, str], origin: int = 0) -> Reading:
+         devices: Mapping[str, str], home: str = "",
+         origin: int = 0) -> Reading:
   """Returns what the threads of a process did.
 
   Args:
     threads: the events of each, by a clock that the profile begins with.
     end: when it ends.
     devices: by the name of an op in a function's own graph, its device.
+    home: the device of what nothing is known of.
     origin: when the profile begins, in nanoseconds since 1970.
   """
-  found = _Found(devices)
+  found = _Found(devices, home)
   for events in threads:
     found.thread(sorted(events, key=lambda one: (one.start, -one.end)))
   return Reading(found.kernels(), found.runs, tuple(sorted(found.marks)),
@@ -138,8 +140,8 @@ def read(threads: Iterable[Sequence[Event]], end: float,
 class _Found:
   """What has been found so far; a loop is known by its run and a number."""
 
-  def __init__(self, devices: Mapping[str, str]):
-    self._devices = devices
+  def __init__(self, devices: Mapping[str, str], home: str):
+    self._devices, self._home = devices, home
     self._in_loops: list[tuple[tuple[int, int], Kernel]] = []
     self._started: dict[tuple[str, int], list[Any]] = (
         collections.defaultdict(list))
@@ -224,4 +226,4 @@ class _Found:
 
   def _device(self, loop: tuple[int, int]) -> str:
     votes = self._votes.get(loop)
-    return votes.most_common(1)[0][0] if votes else ""
+    return votes.most_common(1)[0][0] if votes else self._home
