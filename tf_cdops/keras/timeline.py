@@ -49,7 +49,8 @@ class Timeline(tf.keras.callbacks.Callback):
   outside its steps it does nothing. Workers of `multi_worker_strategy` are
   profiled through their own ports; each leaves a file in its machine's folder
   for temporary files. With `SpmdStrategy` all programs must have it, with as
-  many steps, and the first writes the file.
+  many steps, and the first writes the file. Of GPUs, on which it was never
+  tried, it shows when the host gave them work.
   """
 
   def __init__(self, path: str | os.PathLike[str] | None = None,
@@ -180,7 +181,10 @@ class Timeline(tf.keras.callbacks.Callback):
     assert capture is not None
     self._done = True
     atexit.unregister(self._abandon)
-    self._trace = capture.finish(together)
+    try:
+      self._trace = capture.finish(together)
+    except errors.ClusterError as error:  # Training is worth more.
+      logging.warning("Timeline: there is no trace: %s", error)
     if self._trace is not None:
       self._write(chrome.events(self._trace))
 
