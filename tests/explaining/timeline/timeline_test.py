@@ -163,6 +163,18 @@ class AssemblingTest(absltest.TestCase):
                                 made.DEVICES, 3)
     self.assertEqual((trace.steps, trace.spans), ((), ()))
 
+  def test_programs_that_are_not_in_step(self):
+    def program(start):
+      return read([[made.mark(0, start, start + 4), *made.call(5, start, 9),
+                    made.mark(1, start + 5, start + 8)],
+                   [made.loop(5, 1, start, 9), made.kernel(
+                       made.GRADIENT.format(0), "MatMul", start, start + 3)]])
+    trace = assembling.assemble([program(2.0), program(0.0)], [],
+                                made.DEVICES, 3)
+    self.assertEqual(trace.steps, (trace_lib.Step(0, 0, 6),
+                                   trace_lib.Step(1, 6, 10)))
+    self.assertEqual([span.start for span in trace.spans], [2, 0])
+
   def test_links(self):
     devices = [made.worker_device(0), made.worker_device(1)]
     edge = made.GRADIENT.format(1)

@@ -28,15 +28,11 @@ def assemble(readings: Sequence[reading_lib.Reading],
     clocks: how they were aligned.
     savings: what might be changed.
   """
-  windows = _windows(readings)
-  windows = [one for one in windows if all(
-      other.start <= one.start and one.end <= other.end
-      for other in readings)][:most_steps]
+  windows = _windows(readings)[:most_steps]
   buckets = _Buckets(known)
-  steps = {number for number, _, _ in windows}
-  kernels = [kernel for reading in readings for kernel in _in_steps(
-      reading, readings[0], windows, steps)]
-  origin = windows[0].start if windows else 0.0
+  kernels = [kernel for reading in readings
+             for kernel in _in_steps(reading, readings[0], windows)]
+  origin = min((one.start for one in (*windows, *kernels)), default=0.0)
   spans = [_span(kernel, buckets, origin) for kernel in kernels
            if kernel.op != reading_lib.RECEIVE]
   transfers = _transfers(kernels, buckets, origin)
@@ -60,20 +56,34 @@ def has_all_reduce(kernel: reading_lib.Kernel) -> bool:
 
 def _windows(readings: Sequence[reading_lib.Reading]
              ) -> list[reading_lib.Mark]:
-  """Returns the steps, by the first host's clock.
+  """Returns the steps that all hosts saw as a whole, by the first one's clock.
 
-  Where none were marked, each run with an all-reduce is one, from the end of
-  the run before it.
+  Programs, one a worker, all mark their steps: a step is from the first one's
+  begin to the last one's end, but no two overlap. Where none were marked, each
+  run with an all-reduce is a step, from the end of the run before it.
   """
-  first = readings[0]
-  if first.marks:
-    return list(first.marks)
-  runs = sorted(_calls(readings).values())
+  marked = [reading for reading in readings if reading.marks]
   found: list[reading_lib.Mark] = []
-  for number, (start, end) in enumerate(runs):
-    found.append(reading_lib.Mark(
-        number, found[-1].end if found else start, end))
-  return found
+  for number in [one.number for one in readings[0].marks]:
+    marks = [one for reading in marked for one in reading.marks
+             if one.number == number]
+    if len(marks) == len(marked):
+      _append(found, number, min(one.start for one in marks),
+              max(one.end for one in marks))
+  if not marked:
+    for number, (start, end) in enumerate(sorted(_calls(readings).values())):
+      _append(found, number, found[-1].end if found else start, end)
+  others = [reading for reading in readings if not reading.marks]
+  return [one for one in found if all(
+      other.start <= one.start and one.end <= other.end for other in others)]
+
+
+def _append(found: list[reading_lib.Mark], number: int, start: float,
+            end: float) -> None:
+  """Adds a step that doesn't begin before the end of the last one."""
+  start = max(start, found[-1].end) if found else start
+  if end > start:
+    found.append(reading_lib.Mark(number, start, end))
 
 
 def _calls(readings: Sequence[reading_lib.Reading]
@@ -91,13 +101,15 @@ def _calls(readings: Sequence[reading_lib.Reading]
 
 
 def _in_steps(reading: reading_lib.Reading, first: reading_lib.Reading,
-              windows: Sequence[reading_lib.Mark],
-              steps: set[int]) -> list[reading_lib.Kernel]:
+              windows: Sequence[reading_lib.Mark]
+              ) -> list[reading_lib.Kernel]:
   """Returns the kernels of the runs that steps called.
 
   A program marks the steps itself. A worker runs what the first host called.
   """
-  marks = [one for one in reading.marks if one.number in steps] or windows
+  steps = {one.number for one in windows}
+  marks = ([one for one in reading.marks if one.number in steps]
+           if reading.marks else windows)
   runs = (reading.runs if reading.marks else first.runs) or _calls([reading])
   wanted = {run for run, (start, _) in runs.items()
             if any(one.start <= start < one.end for one in marks)}

@@ -124,13 +124,14 @@ def _write_device(written: _Written, trace: trace_lib.Trace, device: str,
   for step in trace.steps:
     for start, end in intervals.minus([(step.start, step.end)], busy):
       written.span(pid, tid, WAITING, WAITING, start, end)
-  for row, some in enumerate(_rows(spans)):
+  rows = _rows(spans)
+  for row, some in enumerate(rows):
     if row:
       written.lane(pid, tid + row, f"{name} ({row + 1})")
     for span in some:
       written.span(pid, tid + row, _label(trace, span.bucket, span.op),
                    span.kind, span.start, span.end, op=span.name)
-  return tid + max(1, len(_rows(spans)))
+  return tid + max(1, len(rows))
 
 
 def _label(trace: trace_lib.Trace, bucket: int | None, name: str) -> str:

@@ -49,7 +49,8 @@ class BucketTimes:
 
   Attributes:
     bucket: which.
-    seconds: in which any of it was under way.
+    seconds: in which any of it was under way; a collective op is from when
+      its device has come to it, so it waits for the last one, too.
     exposed: those of them in which nothing was computed.
   """
 
