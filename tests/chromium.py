@@ -10,6 +10,18 @@ _FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic",
           "--disable-component-update", "--disable-sync", "--hide-scrollbars",
           "--virtual-time-budget=2000")
 
+# JavaScript: what of a drawing is outside of its frame.
+OUTSIDE = """
+const outsideOf = (svg, what) => {
+  const frame = svg.getBoundingClientRect();
+  return [...svg.querySelectorAll(what)].filter((part) => {
+    const box = part.getBoundingClientRect();
+    return box.left < frame.left - 1 || box.right > frame.right + 1 ||
+        box.top < frame.top - 1 || box.bottom > frame.bottom + 1;
+  }).map((part) => part.outerHTML);
+};
+"""
+
 
 def run(profile: str, *flags: str) -> str:
   """Returns what it prints; `profile` is a folder for its own files."""

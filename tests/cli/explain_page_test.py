@@ -20,17 +20,9 @@ from tf_cdops.cli.page import writing
 workers_of = all_reduce_contract.workers_of
 _SIZES = [1024] * 50 + [65536] * 7 + [16 << 20] * 2
 # Runs in the page, which itself has no script, and tells what came of it.
-_PROBE = """<script>
-const outside = [];
-for (const svg of document.querySelectorAll("svg")) {
-  const frame = svg.getBoundingClientRect();
-  for (const part of svg.querySelectorAll("text, rect, path.arrow, polyline")) {
-    const box = part.getBoundingClientRect();
-    if (box.left < frame.left - 1 || box.right > frame.right + 1 ||
-        box.top < frame.top - 1 || box.bottom > frame.bottom + 1)
-      outside.push(part.outerHTML);
-  }
-}
+_PROBE = f"<script>{chromium.OUTSIDE}" """
+const outside = [...document.querySelectorAll("svg")].flatMap(
+    (svg) => outsideOf(svg, "text, rect, path.arrow, polyline"));
 const count = (what) => document.querySelectorAll(what).length;
 document.body.dataset.seen = JSON.stringify({
   overflow: document.documentElement.scrollWidth - innerWidth,

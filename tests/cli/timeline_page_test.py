@@ -17,18 +17,11 @@ from tf_cdops.explaining.timeline import summary
 from tf_cdops.explaining.timeline import trace as trace_lib
 
 # Runs in the page, which itself has no script, and tells what came of it.
-_PROBE = """<script>
-const outside = [];
+_PROBE = f"<script>{chromium.OUTSIDE}" """
 const svg = document.querySelector("svg.timeline");
-const frame = svg.getBoundingClientRect();
-for (const part of svg.querySelectorAll("text, rect")) {
-  const box = part.getBoundingClientRect();
-  if (box.left < frame.left - 1 || box.right > frame.right + 1 ||
-      box.top < frame.top - 1 || box.bottom > frame.bottom + 1)
-    outside.push(part.outerHTML);
-}
 document.body.dataset.seen = JSON.stringify({
-  overflow: document.documentElement.scrollWidth - innerWidth, outside,
+  overflow: document.documentElement.scrollWidth - innerWidth,
+  outside: outsideOf(svg, "text, rect"),
   rows: svg.querySelectorAll("g.row").length,
   bars: svg.querySelectorAll("g.row rect").length,
   wide: [...svg.querySelectorAll("g.row rect")].every(

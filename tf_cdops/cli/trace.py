@@ -17,10 +17,9 @@ from tf_cdops.base import errors
 from tf_cdops.cli import output
 from tf_cdops.cli import site_flags
 from tf_cdops.cluster import cables
-from tf_cdops.planning import planner
 
 NAME = "trace"
-_MAX_DEVICES, _MAX_STEPS = 16, 100
+_MAX_STEPS = 100
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,23 +28,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
   parser.add_argument("--html", metavar="FILE", help="also write a page")
   parser.add_argument("--steps", type=int, default=3, metavar="N",
                       help="how many steps to show (default: 3)")
-  parser.add_argument("--devices", type=int, default=4, metavar="N",
-                      help="logical CPU devices, of each worker (default: 4)")
-  parser.add_argument("--workers", type=int, default=0, metavar="N",
-                      help="worker processes; 0 for none (default: 0)")
-  site_flags.add_bandwidth(parser)
-  parser.add_argument("--all_reduce_spec", default="auto", metavar="SPEC",
-                      help="how gradients travel (default: auto)")
+  site_flags.add_demo_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
   """Trains and writes; returns 1 if no step was seen."""
-  for name, least, most in (("devices", 1, _MAX_DEVICES),
-                            ("workers", 0, _MAX_DEVICES),
-                            ("steps", 1, _MAX_STEPS)):
-    errors.check_whole_number(f"--{name}", getattr(args, name), least, most)
-  site_flags.check_bandwidth(args)
-  planner.parse_all_reduce_spec(args.all_reduce_spec)
+  errors.check_whole_number("--steps", args.steps, 1, _MAX_STEPS)
+  site_flags.check_demo(args)
   for flag in ("out", "html"):
     if getattr(args, flag) is not None:
       output.check_writable(getattr(args, flag), f"--{flag}")
