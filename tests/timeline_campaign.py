@@ -93,7 +93,7 @@ def _late(folder: pathlib.Path) -> int:
 def _interrupts(folder: pathlib.Path) -> int:
   """Interrupts the command, later and later."""
   failed = 0
-  for number in range(_INTERRUPTS.value):
+  for number in range(1, _INTERRUPTS.value + 1):
     path = folder / f"interrupted_{number}.json"
     process = subprocess.Popen(
         [sys.executable, "-m", "tf_cdops", "trace", f"--out={path}",
@@ -101,7 +101,7 @@ def _interrupts(folder: pathlib.Path) -> int:
         stderr=subprocess.PIPE, text=True,
         env=python_process.environment(extras=("sklearn",)))
     deadline = time.monotonic() + _SECONDS
-    while number and not path.exists() and process.poll() is None and (
+    while not path.exists() and process.poll() is None and (
         time.monotonic() < deadline):
       time.sleep(0.01)  # Until it has begun to profile.
     time.sleep(0.15 * number)

@@ -91,6 +91,8 @@ class Capture:
     broken = self._number if self._mark is not None else None
     self.end_step()
     data = self._own.stop()
+    if self._elsewhere is not None and not together:
+      self._elsewhere.abandon()
     ops = tf_compat.cross_device_ops_of(self._strategy)
     batches: _Batches = getattr(ops, "emitted_batches", list)()
     devices = profiling.devices_in([batch.graph() for batch, _ in batches])

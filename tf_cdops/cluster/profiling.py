@@ -112,6 +112,10 @@ class WorkersProfile:
     except Exception as error:  # Whatever a network does; told below.
       self._error = error
 
+  def abandon(self) -> None:
+    """Lets it end by itself, and keeps nothing of it."""
+    shutil.rmtree(self._folder, ignore_errors=True)
+
   def files(self, patience: float = 10.0) -> list[bytes]:
     """Waits for its end; returns the profiler's file of each worker.
 
@@ -127,7 +131,7 @@ class WorkersProfile:
             "be reached.")
       return [self._file(worker) for worker in self._workers]
     finally:
-      shutil.rmtree(self._folder, ignore_errors=True)
+      self.abandon()
 
   def _file(self, worker: Worker) -> bytes:
     name = worker.address.replace(":", "_")
