@@ -47,7 +47,7 @@ class Capture:
     self._strategy, self._steps = strategy, steps
     self._workers = profiling.workers_of(devices_of(strategy))
     self._own = profiling.OwnProfile()
-    self._elsewhere = None
+    self._elsewhere: profiling.WorkersProfile | None = None
     if self._workers:
       try:
         self._elsewhere = profiling.WorkersProfile(
@@ -86,32 +86,35 @@ class Capture:
       together: whether the other hosts are there to tell what they did.
 
     Returns:
-      The trace; None if there is nothing, or another program has it.
+      The trace; None if another program has it.
     """
-    broken = self._number if self._mark is not None else None
-    self.end_step()
-    data = self._own.stop()
-    if self._elsewhere is not None and not together:
-      self._elsewhere.abandon()
     ops = tf_compat.cross_device_ops_of(self._strategy)
     batches: _Batches = getattr(ops, "emitted_batches", list)()
     devices = profiling.devices_in([batch.graph() for batch, _ in batches])
-    if not data:
-      return None
-    local = devices_of(self._strategy)
-    readings, clocks = [profiling.read(data, devices, (
-        _LOCAL if self._workers or not local
-        else trace_lib.worker_of(local[0])))], []
-    if broken is not None:
-      readings[0] = readings[0].without_step(broken)
+    spmd = hasattr(self._strategy, "tell_others")
+    own = self._stopped(devices)
+    clocks: list[trace_lib.Clock] = []
+    readings = [own]
     if self._elsewhere is not None and together:
-      readings, clocks = self._with_workers(readings[0], devices)
-    elif together and hasattr(self._strategy, "tell_others"):
-      readings, clocks = self._with_programs(readings[0])
+      readings, clocks = self._with_workers(own, devices)
+    elif self._elsewhere is not None:
+      self._elsewhere.abandon()
+    elif spmd and together:
+      readings, clocks = self._with_programs(own)
       if ops.rank:
         return None
-    return _trace(readings, batches, self._steps, clocks, local,
-                  hasattr(self._strategy, "tell_others"))
+    return _trace(readings, batches, self._steps, clocks,
+                  devices_of(self._strategy), spmd)
+
+  def _stopped(self, devices: dict[str, str]) -> reading_lib.Reading:
+    """Ends this process's profile; a step in its middle isn't in it."""
+    broken = None if self._mark is None else self._number
+    self.end_step()
+    local = devices_of(self._strategy)
+    task = (_LOCAL if self._workers or not local
+            else trace_lib.worker_of(local[0]))
+    found = profiling.read(self._own.stop(), devices, task)
+    return found if broken is None else found.without_step(broken)
 
   def _with_workers(self, own: reading_lib.Reading, devices: dict[str, str]
                     ) -> tuple[list[reading_lib.Reading],
