@@ -183,10 +183,10 @@ class Timeline(tf.keras.callbacks.Callback):
     atexit.unregister(self._abandon)
     try:
       self._trace = capture.finish(together)
-    except errors.ClusterError as error:  # Training is worth more.
+      if self._trace is not None:
+        self._write(chrome.events(self._trace))
+    except (errors.ClusterError, OSError) as error:  # Training is worth more.
       logging.warning("Timeline: there is no trace: %s", error)
-    if self._trace is not None:
-      self._write(chrome.events(self._trace))
 
   def _write(self, content: dict[str, Any]) -> None:
     if self._writes:

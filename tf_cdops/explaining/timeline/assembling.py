@@ -17,7 +17,7 @@ def assemble(readings: Sequence[reading_lib.Reading],
              known: Iterable[trace_lib.Bucket], replicas: Sequence[str],
              most_steps: int, clocks: Sequence[trace_lib.Clock] = (),
              savings: Sequence[trace_lib.Saving] = ()) -> trace_lib.Trace:
-  """Returns the trace, whose first step begins at 0.
+  """Returns the trace; its times are counted from what comes first.
 
   Args:
     readings: of each host, their clocks aligned. The first is that of who
