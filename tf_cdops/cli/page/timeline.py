@@ -104,10 +104,8 @@ class _Drawing:
   def _bucket_lanes(self) -> None:
     drawn = 0
     for i, bucket in enumerate(self._trace.buckets):
-      found = [(one.start, one.end)
-               for one in (*self._trace.spans, *self._trace.transfers)
-               if one.bucket == i and one.end > self._step.start
-               and one.start < self._step.end]
+      found = [(one.start, one.end) for one in self._trace.of_bucket(i)
+               if one.end > self._step.start and one.start < self._step.end]
       if not found or drawn == _MOST_BUCKETS:
         continue
       drawn += 1

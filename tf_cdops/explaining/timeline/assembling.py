@@ -32,7 +32,8 @@ def assemble(readings: Sequence[reading_lib.Reading],
   buckets = _Buckets(known)
   kernels = [kernel for reading in readings
              for kernel in _in_steps(reading, readings[0], windows)]
-  origin = min((one.start for one in (*windows, *kernels)), default=0.0)
+  origin = min([*(one.start for one in windows),
+                *(one.start for one in kernels)], default=0.0)
   spans = [_span(kernel, buckets, origin) for kernel in kernels
            if kernel.op != reading_lib.RECEIVE]
   transfers = _transfers(kernels, buckets, origin)

@@ -82,8 +82,8 @@ def _write_buckets(written: _Written, trace: trace_lib.Trace) -> None:
   for i, bucket in enumerate(trace.buckets):
     written.lane(_BUCKETS, i, bucket.label)
     for step in trace.steps:
-      found = [one for one in (*trace.spans, *trace.transfers)
-               if one.bucket == i and step.start <= one.start < step.end]
+      found = [one for one in trace.of_bucket(i)
+               if step.start <= one.start < step.end]
       if found:
         args = {"bucket": bucket.number, "algorithm": bucket.algorithm,
                 "bytes": bucket.num_bytes, "variables": list(bucket.tensors),

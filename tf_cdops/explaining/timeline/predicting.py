@@ -77,7 +77,8 @@ class Batch:
     spec = spec_lib.parse((largest.algorithm, largest.shards, -1))
     alone = [bucket for bucket in self._plan.buckets
              if len(bucket.tensors) == 1]
-    changes = []
+    changes: list[tuple[str, spec_lib.AllReduceSpec, planner.Packing | None,
+                        registry.Wire | None]] = []
     if len(alone) > 1:
       changes.append((f"Packing {len(alone)} tensors that travel alone "
                       "(num_packs=1)", spec, planner.Packing(num_packs=1),

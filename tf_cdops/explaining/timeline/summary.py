@@ -119,18 +119,21 @@ def summarize(trace: trace_lib.Trace) -> Summary:
   def median(get: Callable[[_StepTimes], float]) -> float:
     return statistics.median_low(map(get, steps))
 
-  buckets = tuple(BucketTimes(
-      bucket, median(lambda step, i=i: intervals.length(step.of_bucket(i))),
-      median(lambda step, i=i: step.exposed(step.of_bucket(i))))
-                  for i, bucket in enumerate(trace.buckets)
-                  if any(step.of_bucket(i) for step in steps))
+  buckets = []
+  for i, bucket in enumerate(trace.buckets):
+    found = [step.of_bucket(i) for step in steps]
+    if any(found):
+      buckets.append(BucketTimes(
+          bucket, statistics.median_low(map(intervals.length, found)),
+          statistics.median_low(step.exposed(one) for step, one
+                                in zip(steps, found, strict=True))))
   return Summary(
       len(steps), median(lambda step: step.step.seconds),
       median(lambda step: intervals.length(step.computing)),
       median(lambda step: intervals.length(step.communication)),
       median(lambda step: step.exposed(step.communication)),
       statistics.median(backward) if backward else None,
-      _last_replica(trace, steps), buckets,
+      _last_replica(trace, steps), tuple(buckets),
       _lanes(trace, next(one for one in steps if one.step.seconds == median(
           lambda step: step.step.seconds))),
       sum(times.bucket.num_bytes or 0 for times in buckets))
@@ -165,11 +168,8 @@ class _StepTimes:
     self.computing = self._cut(span for span in self.spans
                                if span.kind == trace_lib.COMPUTING
                                and not span.in_flight)
-    by_bucket = collections.defaultdict(list)
-    for one in (*self.spans, *self.transfers):
-      if one.bucket is not None:
-        by_bucket[one.bucket].append(one)
-    self._buckets = {i: self._cut(found) for i, found in by_bucket.items()}
+    self._buckets = {i: self._cut(trace.of_bucket(i))
+                     for i in range(len(trace.buckets))}
     self.communication = intervals.union(
         one for found in self._buckets.values() for one in found)
 
@@ -179,7 +179,7 @@ class _StepTimes:
                             self.step.start, self.step.end)
 
   def of_bucket(self, bucket: int) -> intervals.Intervals:
-    return self._buckets.get(bucket, [])
+    return self._buckets[bucket]
 
   def exposed(self, given: intervals.Intervals) -> float:
     return intervals.length(intervals.minus(given, self.computing))

@@ -141,6 +141,13 @@ class Trace:
   clocks: tuple[Clock, ...] = ()
   savings: tuple[Saving, ...] = ()
 
+  def of_bucket(self, bucket: int) -> list[Span | Transfer]:
+    """Returns all that was done for a bucket, given its position."""
+    found: list[Span | Transfer] = []
+    found += [span for span in self.spans if span.bucket == bucket]
+    found += [one for one in self.transfers if one.bucket == bucket]
+    return found
+
   def name_of(self, device: str) -> str:
     """Returns what people call a device here: a client's own is one of many."""
     name = short_name(device)
