@@ -76,7 +76,7 @@ class TraceTest(absltest.TestCase):
     self.assertEqual(outcome.stderr.count("wasn't written"), 1)
 
   def test_bench(self):
-    outcome = run("bench", "--devices=2", "--sizes=1k*3,64k", "--specs=xring",
+    outcome = run("bench", "--devices=2", "--sizes=3x1k,1x64k", "--specs=xring",
                   "--notensorflow", "--steps=2",
                   f"--trace={self.folder / 'trace.json'}")
     self.assertEqual(outcome.returncode, 0, outcome.stderr)
