@@ -13,15 +13,8 @@ def advise(trace: trace_lib.Trace, summary: summary_lib.Summary) -> str:
   """Returns what would help most."""
   step = summary.step
   late = summary.late
-  if late is not None and late.by >= _LATE * step and not late.takes_turns:
-    more = (f"it had {_seconds(late.extra)} more to do: look at its share of "
-            "the batch, and at what only it computes"
-            if late.extra >= late.by / 2 else
-            "it had no more to do than the others: look at its input, and at "
-            "what else its machine does")
-    return (f"Replica {late.replica} ({trace_lib.short_name(late.device)}) is "
-            f"late by {_seconds(late.by)} of a step of {_seconds(step)}, and "
-            f"the others wait for it; {more}.")
+  if late is not None and late.cost >= _LATE * step and not late.takes_turns:
+    return _about_replica(late, step)
   if summary.exposed >= _EXPOSED * step:
     return _about_communication(trace, summary)
   idle = step - summary.computing - summary.exposed
@@ -32,6 +25,18 @@ def advise(trace: trace_lib.Trace, summary: summary_lib.Summary) -> str:
   return (f"Communication is hidden but for {_seconds(summary.exposed)} of a "
           f"step of {_seconds(step)}: to be faster, compute less, or with "
           "more.")
+
+
+def _about_replica(late: summary_lib.Late, step: float) -> str:
+  who = f"Replica {late.replica} ({trace_lib.short_name(late.device)})"
+  if late.extra >= late.by / 2:
+    return (f"{who} is late by {_seconds(late.cost)} of a step of "
+            f"{_seconds(step)}: it had {_seconds(late.extra)} more to do than "
+            "the others, which wait for it. Look at its share of the batch, "
+            "and at what only it computes.")
+  return (f"{who} is late by {_seconds(late.by)} of a step of "
+          f"{_seconds(step)}, and had no more to do than the others, which "
+          "wait for it. Look at its input, and at what else its machine does.")
 
 
 def _about_communication(trace: trace_lib.Trace,

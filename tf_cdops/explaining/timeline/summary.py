@@ -16,7 +16,10 @@ _GRADIENT = re.compile(r"(?:^|/)(?:gradient_tape|gradients)(?:_\d+)?/")
 
 @dataclasses.dataclass(frozen=True)
 class Late:
-  """The replica that the others waited for.
+  """The replica that the others waited for: it is late, or has more to do.
+
+  One that has more to do can have others wait for it before they compute, and
+  all are late then.
 
   Attributes:
     replica: its number.
@@ -41,6 +44,11 @@ class Late:
   def takes_turns(self) -> bool:
     """Whether it is late for want of cores, and not by what it does."""
     return bool(self.neighbours) and self.extra < self.by / 2
+
+  @property
+  def cost(self) -> float:
+    """What it costs the others, at the most."""
+    return max(self.by, self.extra)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -246,7 +254,8 @@ def _last_replica(trace: trace_lib.Trace,
         row[part][rank] - statistics.median(
             [*row[part][:rank], *row[part][rank + 1:]]) for row in rows)
 
-  last = max(range(len(devices)), key=lambda rank: beyond_others(rank, 0))
+  last = max(range(len(devices)), key=lambda rank: (
+      beyond_others(rank, 0) + beyond_others(rank, 1)))
   return Late(
       last, devices[last], beyond_others(last, 0),
       statistics.median(ends[last] - min(ends) for ends, _ in rows),
