@@ -3,7 +3,7 @@
 import collections
 import dataclasses
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from tf_cdops.explaining.timeline import intervals
@@ -197,7 +197,8 @@ def _neighbours(devices: Sequence[str], device: str) -> int:
              for one in devices)
 
 
-def _lanes(trace: trace_lib.Trace, step: step_times.StepTimes) -> tuple[LaneTimes, ...]:
+def _lanes(trace: trace_lib.Trace,
+           step: step_times.StepTimes) -> tuple[LaneTimes, ...]:
   lanes = [(trace.name_of(device), step.busy(device))
            for device in trace.devices]
   lanes += [(link_name(ends), step.carried(ends)) for ends in links(trace)]
