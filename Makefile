@@ -63,6 +63,10 @@ campaign: $(VENV)/.dev  # Hours: thousands of steps of every spec, and faults.
 	    --steps=$(CAMPAIGN_STEPS) --pair_steps=$(CAMPAIGN_PAIR_STEPS) \
 	    || exit 1; \
 	done
+	for guard in raise drop; do \
+	  $(VENV)/bin/python -m tests.long_run --mode=faults --specs=auto \
+	    --on_nonfinite=$$guard --steps=$(CAMPAIGN_STEPS) || exit 1; \
+	done
 	$(VENV)/bin/python -m tests.fault_campaign
 	$(VENV)/bin/python -m tests.guard_campaign
 

@@ -1,21 +1,25 @@
 """Measures what `on_nonfinite` and `ReplicaCheck` cost.
 
-    python -m benchmarks.guard [--rounds=30]
+    python -m benchmarks.guard [--rounds=30] [--parts=bare]
 
 A bare all-reduce of ResNet-50's gradients, and steps that train a small
 convolutional net, each with the guard and without; then a thousand steps of
 that training with `ReplicaCheck(every=100)` and without. What is compared is
-run in turn, round by round. It writes GUARD.md beside this file.
+run in turn, round by round. It writes GUARD.md and guard.json beside this file;
+parts that aren't measured anew stay there as they are.
 """
 
 import argparse
 import dataclasses
+import functools
 import pathlib
+import re
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from benchmarks import machine
+from benchmarks import resuming
 from benchmarks import workloads
 import numpy as np
 import tensorflow as tf
@@ -143,30 +147,33 @@ def training(devices: int, rounds: int) -> list[Cost]:
 
 
 def checking(devices: int) -> list[Cost]:
-  """As many steps, with checks of the replicas and without."""
+  """Steps, and after so many of them a check of the replicas.
+
+  Each is timed by itself: steps vary by more than a check takes.
+  """
   trained = Training(devices, None)
   trained.run()
   check = tf_cdops.ReplicaCheck(every=_EVERY)
-  seconds: dict[str, list[float]] = {_PLAIN: [], "ReplicaCheck": []}
-
-  def with_check() -> None:
-    trained.run(_EVERY)
-    check(trained.variables)
-
-  runs = {_PLAIN: lambda: trained.run(_EVERY), "ReplicaCheck": with_check}
-  timed = timing.rounds(runs)
+  plain, checks = [], []
   for _ in range(_STEPS // _EVERY):
-    for name, one in next(timed).items():
-      seconds[name].append(one)
-  what = f"{_EVERY} steps of training, {devices} devices"
-  plain, guarded = seconds.values()
+    plain.append(timing.seconds_of(lambda: trained.run(_EVERY)))
+    checks.append(timing.seconds_of(lambda: check(trained.variables)))
   return [
-      Cost(what, "ReplicaCheck", statistics.median(plain),
-           [a / b for a, b in zip(guarded, plain, strict=True)], _CHECK),
+      Cost(f"{_EVERY} steps of training, {devices} devices", "ReplicaCheck",
+           statistics.median(plain),
+           [1 + a / b for a, b in zip(checks, plain, strict=True)], _CHECK),
       # The first check is traced.
       Cost(f"{_STEPS} steps of training, {devices} devices",
-           "ReplicaCheck, all in all", sum(plain), [sum(guarded) / sum(plain)],
-           _CHECK)]
+           "ReplicaCheck, all in all", sum(plain),
+           [1 + sum(checks) / sum(plain)], _CHECK)]
+
+
+def parts(rounds: int) -> dict[str, Callable[[], list[Cost]]]:
+  """Returns what there is to measure, by name."""
+  return {
+      **{f"{what.__name__}/{devices}": functools.partial(what, devices, rounds)
+         for devices in _DEVICES for what in (bare, training)},
+      f"checking/{_DEVICES[0]}": lambda: checking(_DEVICES[0])}
 
 
 def report(costs: Sequence[Cost], rounds: int) -> str:
@@ -195,17 +202,25 @@ def main() -> None:
   parser = argparse.ArgumentParser(
       description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
   parser.add_argument("--rounds", type=int, default=30)
-  parser.add_argument("--out", default=str(_FOLDER / "GUARD.md"),
-                      metavar="FILE")
+  parser.add_argument("--parts", default="", metavar="REGEX",
+                      help="only those with this in their name, such as "
+                           "training/2 or checking")
+  parser.add_argument("--out", default=str(_FOLDER), metavar="FOLDER")
   args = parser.parse_args()
+  out = pathlib.Path(args.out)
+  there = resuming.read(out / "guard.json")
+  if (there["machine"], there.get("rounds")) != (machine.facts(), args.rounds):
+    there = {"machine": machine.facts(), "rounds": args.rounds, "parts": {}}
   sites.configure_cpus(max(_DEVICES))
   tf.get_logger().setLevel("ERROR")
-  costs = []
-  for devices in _DEVICES:
-    costs += bare(devices, args.rounds) + training(devices, args.rounds)
-  costs += checking(_DEVICES[0])
-  text = report(costs, args.rounds)
-  output.write_text(args.out, text)
+  every = parts(args.rounds)
+  for name, measure in every.items():
+    if re.search(args.parts, name):
+      there["parts"][name] = [dataclasses.asdict(cost) for cost in measure()]
+      output.write_json(str(out / "guard.json"), there)
+  text = report([Cost(**cost) for name in every
+                 for cost in there["parts"].get(name, [])], args.rounds)
+  output.write_text(str(out / "GUARD.md"), text)
   print(text)
 
 

@@ -3,6 +3,7 @@
 import collections
 import dataclasses
 import itertools
+import os
 from collections.abc import Sequence
 
 from tf_cdops import cost
@@ -27,7 +28,7 @@ class Way:
     spec: its text.
     packing: what is joined; None to leave it to the spec.
     buckets: the plan's.
-    seconds: predicted.
+    seconds: predicted, on this machine's cores.
     messages: that the busiest worker sends and receives, by the model.
     wire: how messages are encoded.
   """
@@ -109,13 +110,28 @@ def exchange(workers: int) -> str:
   return f"ps#{workers}"
 
 
+def on_shared_cores(model: cost.Model) -> cost.Model:
+  """Returns the model of hosts that are all on this machine.
+
+  What a message and a copy take of a processor's time, they take of few cores
+  that all hosts share. Plans are made as for hosts with cores of their own.
+  """
+  network = model.network
+  share = max(1.0, len(model.topology.workers) / len(os.sched_getaffinity(0)))
+  busy = lambda link: dataclasses.replace(
+      link, message_seconds=share * link.message_seconds)
+  return cost.Model(model.topology, dataclasses.replace(
+      network, inside=busy(network.inside), across=busy(network.across),
+      copied_bytes_per_second=network.copied_bytes_per_second / share))
+
+
 def _way(model: cost.Model, sizes: Sequence[planner.TensorSize], spec: str,
          packing: planner.Packing | None,
          wire: registry.Wire | None = None) -> Way:
   plan = planner.plan(sizes, model.topology,
                       planner.parse_all_reduce_spec(spec), packing,
                       network=model.network, wire=wire)
-  costs = model.cost(planner.all_reduces(plan, sizes))
+  costs = on_shared_cores(model).cost(planner.all_reduces(plan, sizes))
   return Way(spec, packing, plan.buckets, costs.time.total,
              int(costs.usage.messages.sum(axis=0).max()), wire)
 

@@ -6,6 +6,7 @@ alone its report is made.
 """
 
 import argparse
+import collections
 import json
 import pathlib
 import sys
@@ -17,6 +18,7 @@ from benchmarks import machine
 
 from tf_cdops.base import errors
 from tf_cdops.cluster import cables
+from tf_cdops.explaining import text_table
 
 _FOLDER = pathlib.Path(__file__).resolve().parent
 
@@ -64,16 +66,37 @@ def read(path: pathlib.Path) -> dict[str, Any]:
 
 def kept(there: dict[str, Any], make: Callable[..., Any],
          every: Sequence[Any]) -> dict[str, Any]:
-  """Returns what holds still: cells of this machine that are still wanted.
+  """Returns what holds still: cells of such machines that are still wanted.
 
+  Contenders of one cell ran on one machine, in turns, and ratios are all that
+  is looked at. So those of another CPU hold; those of other versions don't.
   Notes that somebody wrote stay with them.
   """
   facts = machine.facts()
-  some = there["cells"] if there["machine"] == facts else []
+  before = there["machine"] or {}
   known = set(every)
-  cells = [one for one in some if make(**one["cell"]) in known]
+  cells = [{"cpu": before["CPU"]} | one for one in there.get("cells", ())
+           if before | {"CPU": facts["CPU"]} == facts
+           and make(**one["cell"]) in known]
   return {"machine": facts, "cells": cells,
           "notes": there.get("notes", []) if cells else []}
+
+
+def keep(content: dict[str, Any], measured: Any) -> None:
+  """Adds a cell, with the CPU on which it was measured."""
+  content["cells"].append(
+      {"cpu": content["machine"]["CPU"]} | measured.to_dict())
+
+
+def machine_table(content: dict[str, Any]) -> str:
+  """Returns the machine, or the several, as a table in Markdown."""
+  cpus = collections.Counter(one.get("cpu", content["machine"].get("CPU"))
+                             for one in content["cells"])
+  facts = dict(content["machine"])
+  if len(cpus) > 1:
+    facts["CPU"] = "; ".join(f"{cpu}: {count} cells"
+                             for cpu, count in cpus.most_common())
+  return text_table.markdown(("", ""), facts.items())
 
 
 def wanted(args: argparse.Namespace, content: dict[str, Any],

@@ -1,6 +1,6 @@
 """Gives training faults at random, and counts how many are named rightly.
 
-    python -m tests.guard_campaign --cases=300
+    python -m tests.guard_campaign --cases=300 [--begin=100 --end=200]
 
 A fault is a NaN or an infinity in one element of one variable's gradient on one
 replica in one step, or a flipped bit in one replica's copy of a weight or an
@@ -28,6 +28,8 @@ from tests import python_process
 _CASES = flags.DEFINE_integer("cases", 300, "How many faults.")
 _CLEAN = flags.DEFINE_integer("clean_steps", 2000, "How many clean steps.")
 _SEED = flags.DEFINE_integer("seed", 0, "Of the faults.")
+_BEGIN = flags.DEFINE_integer("begin", 0, "The first fault to give.")
+_END = flags.DEFINE_integer("end", None, "The first not to; None for all.")
 _SITES = flags.DEFINE_list("sites", None, "Only these; None for all.")
 # Where training runs; most where a fault costs the least time.
 SITES = ("local", "client2", "client3", "spmd2", "spmd3")
@@ -89,7 +91,7 @@ def _run(site: str, chosen: Sequence[Case]) -> dict[int, list[str]]:
 
 def main(argv: list[str]) -> None:
   del argv
-  chosen = cases(_CASES.value, _SEED.value)
+  chosen = cases(_CASES.value, _SEED.value)[_BEGIN.value:_END.value]
   failed = 0
   for site in _SITES.value or SITES:
     there = [case for case in chosen if case.site == site]
@@ -100,6 +102,8 @@ def main(argv: list[str]) -> None:
         print(f"{case}: {'; '.join(wrong[case.number])}", flush=True)
     print(f"{site}: {sum(not lines for lines in wrong.values())} of "
           f"{len(there)} named rightly", flush=True)
+  if not _CLEAN.value:
+    sys.exit(failed > 0)
   clean = subprocess.run(
       [sys.executable, str(_FOLDER / "guard_clean.py"), str(_CLEAN.value)],
       env=python_process.environment(), check=False)

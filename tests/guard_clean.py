@@ -1,6 +1,6 @@
 """All-reduces odd but finite numbers for many steps: nothing may be said.
 
-    python tests/guard_clean.py STEPS
+    python tests/guard_clean.py STEPS [FIRST]
 """
 
 import functools
@@ -60,7 +60,7 @@ def reduced(ops, step):
           for part in (tf.convert_to_tensor(one) for one in result.values)]
 
 
-def main(steps: str) -> None:
+def main(steps: str, first: str = "0") -> None:
   """Runs so many steps; exits with 1 if a result isn't what it would be."""
   tf.config.set_logical_device_configuration(
       tf.config.list_physical_devices("CPU")[0],
@@ -69,7 +69,7 @@ def main(steps: str) -> None:
       reduced, tf_cdops.MultiWorkerAllReduce(
           all_reduce_spec="auto", on_nonfinite=mode)), autograph=False)
                for mode in (None, "raise", "drop")]
-  for step in range(int(steps)):
+  for step in range(int(first), int(first) + int(steps)):
     plain, *guarded = ([part.numpy().tobytes() for part in function(
         tf.constant(step))] for function in functions)
     if guarded != [plain, plain]:

@@ -1,6 +1,7 @@
 """Runs every spec for many steps, and tells what grew meanwhile.
 
     python -m tests.long_run --mode=function --steps=5000
+    python -m tests.long_run --mode=faults --on_nonfinite=drop --specs=auto
 
 A program, since threads and memory belong to a process. It prints a line of
 JSON for each spec: by how much the threads, file handles and memory of each
@@ -9,6 +10,7 @@ shouldn't.
 """
 
 import contextlib
+import itertools
 import json
 import os
 import sys
@@ -36,6 +38,8 @@ _STEPS = flags.DEFINE_integer("steps", 5000, "Steps of each algorithm.")
 _PAIR_STEPS = flags.DEFINE_integer("pair_steps", None,
                                    "Steps of each pair; None for as many.")
 _SPECS = flags.DEFINE_list("specs", None, "Only these; None for all.")
+_GUARD = flags.DEFINE_enum("on_nonfinite", None, ["raise", "drop"],
+                           "Of the classes.")
 
 _FALLBACK = "nccl's fallback"  # NcclAllReduce where NCCL can't run.
 _WARM_UP = 30
@@ -67,8 +71,9 @@ def specs(topology: tf_cdops.Topology) -> list[str]:
 
 def make_ops(spec: str, topology: tf_cdops.Topology) -> Any:
   if spec == _FALLBACK:
-    return tf_cdops.NcclAllReduce()
-  return tf_cdops.MultiWorkerAllReduce(all_reduce_spec=spec, topology=topology)
+    return tf_cdops.NcclAllReduce(on_nonfinite=_GUARD.value)
+  return tf_cdops.MultiWorkerAllReduce(
+      all_reduce_spec=spec, topology=topology, on_nonfinite=_GUARD.value)
 
 
 def right_sums(ops: Any, topology: tf_cdops.Topology) -> tf.Tensor:
@@ -139,6 +144,61 @@ def in_keras(spec: str, topology: tf_cdops.Topology) -> Iterator[Step]:
   yield step
 
 
+def guarded_step(strategy: Any, optimizer: Any) -> Callable[[bool], None]:
+  """Trains, and compares replicas; one's numbers may be spoilt."""
+  weight = tf.Variable(tf.zeros([4, 1]))
+  optimizer.build([weight])
+  compare = tf_cdops.ReplicaCheck()
+
+  def replica(is_bad: tf.Tensor) -> None:
+    number = tf.distribute.get_replica_context().replica_id_in_sync_group
+    y = tf.where(is_bad & tf.equal(number, 2), np.inf, 1.0)
+    with tf.GradientTape() as tape:
+      loss = optimizer.scale_loss(
+          tf.reduce_mean((tf.ones([2, 4]) @ weight - y)**2))
+    optimizer.apply_gradients([(tape.gradient(loss, weight), weight)])
+
+  step = tf.function(lambda is_bad: strategy.run(replica, (is_bad,)),
+                     autograph=False)
+
+  def run(is_bad: bool) -> None:
+    try:
+      step(tf.constant(is_bad))
+    except tf.errors.InvalidArgumentError as error:
+      if "on_nonfinite=raise: replica 2" not in str(error):
+        raise
+    # A step that raises may have been counted already, by some replicas.
+    compare([weight, *(variable for variable in optimizer.variables
+                       if variable is not optimizer.iterations)])
+    assert np.isfinite(weight.numpy()).all()
+
+  return run
+
+
+@contextlib.contextmanager
+def in_faults(spec: str, topology: tf_cdops.Topology) -> Iterator[Step]:
+  """Trains with all that guards; every third step is bad."""
+  strategy = tf.distribute.MirroredStrategy(
+      list(topology.devices), cross_device_ops=make_ops(spec, topology))
+  ours, sgd = tf_cdops.keras, tf.keras.optimizers.SGD
+  with strategy.scope():
+    steps = [guarded_step(strategy, optimizer) for optimizer in (
+        *([sgd(0.01)] if _GUARD.value else []),
+        ours.SkipNonFinite("adam"),
+        ours.LossScaleOptimizer(
+            ours.ExponentialMovingAverage(ours.GradientAccumulation(
+                sgd(0.01, use_ema=True, ema_overwrite_frequency=2), 3)),
+            dynamic_growth_steps=2))]
+  bad = itertools.cycle((False, True, False))
+
+  def step() -> None:
+    is_bad = next(bad)
+    for one in steps:
+      one(is_bad)
+
+  yield step
+
+
 @contextlib.contextmanager
 def local_devices() -> Iterator[tuple[tf_cdops.Topology, dict[str, int]]]:
   """Four devices here, as two virtual workers; and the processes to watch."""
@@ -164,6 +224,7 @@ _MODES = {"function": (local_devices, in_function),
           "eager": (local_devices, in_eager),
           "session": (local_devices, in_session),
           "keras": (local_devices, in_keras),
+          "faults": (local_devices, in_faults),
           "workers": (workers_devices, in_function)}
 _MODE = flags.DEFINE_enum("mode", None, list(_MODES), "How steps are run.",
                           required=True)

@@ -21,6 +21,9 @@ LOADS = {
 }
 # Smaller loads have no targets of bandwidth: messages are all there is.
 LARGE = 8_000_000
+# Bytes of all devices' tensors, of which 24 GB have no room for the copies of
+# three contenders at once.
+_VAST = 1_500_000_000
 
 
 @dataclasses.dataclass(frozen=True, order=True)
@@ -42,6 +45,10 @@ class Cell:
   @property
   def is_large(self) -> bool:
     return self.num_bytes >= LARGE
+
+  @property
+  def is_vast(self) -> bool:
+    return self.hosts * self.devices * self.num_bytes > _VAST
 
   @property
   def least(self) -> float:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from benchmarks import cells as all_cells
+from benchmarks import resuming
 from benchmarks import verdicts
 from benchmarks.links import cells
 from benchmarks.links import targets
@@ -54,7 +55,7 @@ def _heading(content: dict[str, Any],
   days = sorted({one.date[:10] for one in measured})
   lines.append(f"{', '.join(days)}, `{content['command']}`; {len(measured)} of "
                f"{len(cells.all_cells())} cells.\n")
-  lines.append(text_table.markdown(("", ""), content["machine"].items()))
+  lines.append(resuming.machine_table(content))
   lines += [f"\nNote: {note}" for note in content["notes"]]
   return "\n".join(lines)
 

@@ -95,14 +95,16 @@ def _run_some(some: list[cells.Cell], torch_python: str | None,
   """Measures cells of one load and hosts; after a failure, in new processes."""
   while some:
     advance(0, description=f"{some[0]}: starting")
+    tell = lambda **said: advance(0, **said)
     with contextlib.ExitStack() as stack:
       try:
-        bed = stack.enter_context(testbed.Testbed(
-            some[0].hosts, some[0].devices, torch_python))
+        bed = None if some[0].is_vast else stack.enter_context(
+            testbed.Testbed(some[0].hosts, some[0].devices, torch_python))
         while some:
           started = time.monotonic()
-          measured = bed.measure(some[0], lambda **said: advance(0, **said))
-          content["cells"].append(measured.to_dict())
+          measured = bed.measure(some[0], tell) if bed else (
+              testbed.measure_apart(some[0], torch_python, tell))
+          resuming.keep(content, measured)
           _tell(f"{some.pop(0)}: {report.brief(measured)}", started)
           output.write_json(str(out / _RESULTS), content)
           advance()

@@ -75,7 +75,7 @@ def _run(missing: Sequence[cells.Cell], content: dict[str, Any],
       for cell in some:
         started = time.monotonic()
         measured = bed.measure(cell)
-        content["cells"].append(measured.to_dict())
+        resuming.keep(content, measured)
         output.write_json(str(out / _RESULTS), content)
         print(f"{cell}: {wires_report.brief(measured)} "
               f"({time.monotonic() - started:.0f} s)", flush=True)

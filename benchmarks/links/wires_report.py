@@ -6,6 +6,7 @@ from typing import Any
 
 from benchmarks import cells as all_cells
 from benchmarks import likely
+from benchmarks import resuming
 from benchmarks import verdicts
 from benchmarks.links import cells
 
@@ -36,7 +37,7 @@ def text(content: dict[str, Any]) -> str:
   return "\n\n".join([
       "# Wires between hosts",
       f"{', '.join(days)}, `{content['command']}`; {len(measured)} cells.",
-      text_table.markdown(("", ""), content["machine"].items()),
+      resuming.machine_table(content),
       *(f"Note: {note}" for note in content["notes"]), _targets(measured),
       _times(measured), f"## How\n\n{_HOW}"]) + "\n"
 

@@ -4,6 +4,7 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
+from benchmarks import resuming
 from benchmarks import verdicts
 from benchmarks.spmd import cells
 from benchmarks.spmd import targets
@@ -49,7 +50,7 @@ def _heading(content: dict[str, Any],
   days = sorted({one.date[:10] for one in measured})
   lines.append(f"{', '.join(days)}, `{content['command']}`; {len(measured)} of "
                f"{len(cells.every_cell())} cells.\n")
-  lines.append(text_table.markdown(("", ""), content["machine"].items()))
+  lines.append(resuming.machine_table(content))
   lines += [f"\nNote: {note}" for note in content["notes"]]
   return "\n".join(lines)
 

@@ -81,7 +81,7 @@ def _run_some(bed: testbed.Testbed, some: list[cells.Cell],
       while some and not is_full:
         started = time.monotonic()
         measured = bed.measure(some[0], lambda **said: advance(0, **said))
-        content["cells"].append(measured.to_dict())
+        resuming.keep(content, measured)
         output.write_json(str(out / _RESULTS), content)
         is_full = measured.cell.hosts * measured.cell.num_bytes > _MOST_BYTES
         _tell(f"{some.pop(0)}: {report.brief(measured)}", started)

@@ -151,6 +151,24 @@ class SkipNonFiniteTest(parameterized.TestCase):
         optimizer.apply([tf.constant(1.0)], [variable])
 
 
+  @parameterized.parameters(
+      lambda sgd: tf_cdops.keras.SkipNonFinite(sgd),
+      lambda sgd: tf_cdops.keras.GradientAccumulation(sgd, 2),
+      lambda sgd: tf_cdops.keras.LossScaleOptimizer(sgd))
+  def test_made_outside_of_the_scope_is_an_error(self, wrap):
+    # Else replicas count every step together, and some wrongly, in silence.
+    strategy = keras_places.strategy_for((2, "ours"))
+    sgd = tf.keras.optimizers.SGD()
+    outside = wrap(sgd)
+    with strategy.scope():
+      for optimizer in (outside, wrap(sgd)):
+        with self.assertRaisesRegex(
+            ValueError, r"`optimizer` \(.*\) must be made in the scope of the "
+            "strategy"):
+          optimizer.build([tf.Variable(1.0)])
+    outside.build([tf.Variable(1.0)])
+
+
 class AllFiniteTest(parameterized.TestCase):
 
   @parameterized.parameters(

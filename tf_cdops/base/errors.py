@@ -5,6 +5,7 @@ remedy.
 """
 
 import difflib
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -64,6 +65,16 @@ def check_whole_number(name: str, value: Any, least: int,
     rule = (f"a whole number of at least {least}" if most is None
             else f"from {least} to {most:,}")
     raise error(f"`{name}` ({value!r}) must be {rule}.")
+  return value
+
+
+def check_seconds(name: str, value: Any) -> float | None:
+  """Returns a number of seconds, 0 or more, or None."""
+  if value is not None and (
+      isinstance(value, bool) or not isinstance(value, (int, float))
+      or not 0 <= value < math.inf):
+    raise InputError(f"`{name}` ({value!r}) must be a number of seconds, 0 or "
+                     "more, or None.")
   return value
 
 

@@ -70,6 +70,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                        help="join tensors in that many packs (default: 0)")
   packing.add_argument("--bytes_per_pack", metavar="BYTES",
                        help="with --spmd, the most bytes of a pack")
+  packing.add_argument("--backward_seconds", type=float, metavar="SECONDS",
+                       help="how long the backward pass takes, in which "
+                       "gradients appear: auto cuts packs for it")
   packing.add_argument("--agg_small_grads_max_bytes", metavar="BYTES",
                        help="join tensors up to this size")
   packing.add_argument("--agg_small_grads_max_group", type=int,
@@ -110,7 +113,8 @@ def run(args: argparse.Namespace) -> int:
       parsed, topology,
       [(size.shape, size.dtype) for size in load.sizes],
       packing=packing, network=network, wire=args.wire,
-      wire_scope=args.wire_scope, spmd=args.spmd)
+      wire_scope=args.wire_scope, spmd=args.spmd,
+      backward_seconds=args.backward_seconds)
   assumed = assumptions.find(args, topology, default)
   bucket = _bucket(args, explanation)
   steps = (schedule.for_bucket(bucket, topology)

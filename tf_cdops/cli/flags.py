@@ -30,10 +30,11 @@ _PACKING = ("num_packs", "agg_small_grads_max_bytes",
 _REPLACE_PACKING = {"num_packs", "agg_small_grads_max_bytes"}
 _HEEDS = {
     "auto": ("all_reduce_spec", "worker_devices", "num_gpus_per_worker",
-             "network", "wire", "wire_scope", "on_nonfinite", *_PACKING),
+             "network", "wire", "wire_scope", "on_nonfinite",
+             "backward_seconds", *_PACKING),
     "multi_worker": ("all_reduce_spec", "worker_devices",
                      "num_gpus_per_worker", "network", "wire", "wire_scope",
-                     "on_nonfinite", *_PACKING),
+                     "on_nonfinite", "backward_seconds", *_PACKING),
     "nccl": ("num_packs", "on_nonfinite"),
     "one_device": ("reduce_to_device",),
 }
@@ -129,6 +130,9 @@ def define_flags(
          "What becomes of a NaN or an infinity on a replica: 'raise' an error "
          "that names replica and tensor, or 'drop' that tensor from the sum "
          "and log it. Default: it isn't looked for.")
+  define("backward_seconds", _seconds, "seconds", "a number of seconds",
+         "How long the backward pass takes, by which 'auto' cuts packs between "
+         "workers. Default: about as long as the all-reduce.")
   for name in ("cross_device_ops", *_ALL):  # So that --help shows them.
     flag_values.register_key_flag_for_module(sys.argv[0], flag_values[name])
 
@@ -175,6 +179,13 @@ def cross_device_ops_from_flags(
 def _whole(name: str) -> Callable[[str], int]:
   return lambda text: errors.check_whole_number(
       f"--{name}", int(text) if text.strip().isdecimal() else text, 0)
+
+
+def _seconds(text: str) -> float | None:
+  try:
+    return errors.check_seconds("--backward_seconds", float(text))
+  except ValueError:
+    return errors.check_seconds("--backward_seconds", text)
 
 
 def _network(text: str) -> str:

@@ -48,7 +48,8 @@ def show(found: dict[str, Any]) -> None:
   output.table(
       f"Keras {found['version'] or '?'} with two replicas",
       ("what was tried", "Keras' own", "tf_cdops.keras", "in its place"),
-      [(gap["name"], _brief(gap["keras"]), _brief(gap["ours"]), gap["use"])
+      [(gap["name"], _brief(gap["keras"]), _brief(gap["ours"]),
+        gap["use"] if gap["keras"] else "not needed")
        for gap in found["gaps"]])
   if found["lost"]:
     print(f"The rest of it wasn't tried. {found['lost']}")

@@ -119,6 +119,7 @@ class AllReduceCrossDeviceOps(guarded.GuardedCrossDeviceOps):
     self._one_device = reduction_to_one_device.ReductionToOneDevice()
     self._composed: tuple[executor.Composition, ...] = ()
     self._network: given_links.Given | None = None
+    self._backward_seconds: float | None = None
     self._wire = self._spec.wire_for(wire, wire_scope)
     self._feedback = feedback.Feedback()
     self._plans = recent_plans.RecentPlans()
@@ -243,7 +244,7 @@ class AllReduceCrossDeviceOps(guarded.GuardedCrossDeviceOps):
     sizes = tuple(map(inputs.size_of, tensors))
     plan = executor.checked_plan(sizes, topology, self._spec,
                                  self._packing_for(options), self._network,
-                                 self._wire)
+                                 self._wire, self._backward_seconds)
     self._plans.add(plan, sizes, topology)
     if self._spec.plans and len(sizes) > 1 and not plan.is_pinned:
       self._warn_of_no_plan(sizes, topology)

@@ -43,7 +43,8 @@ class MultiWorkerAllReduce(all_reduce.AllReduceCrossDeviceOps):
                sparse: str = "gather", reproducible: bool = False,
                self_check: bool = False, network: Any = None,
                wire: Any = None, wire_scope: str = "across",
-               on_nonfinite: str | None = None):
+               on_nonfinite: str | None = None,
+               backward_seconds: float | None = None):
     """Initializes the all-reduce algorithm.
 
     Args:
@@ -80,6 +81,10 @@ class MultiWorkerAllReduce(all_reduce.AllReduceCrossDeviceOps):
       wire: see `AllReduceCrossDeviceOps`.
       wire_scope: see `AllReduceCrossDeviceOps`.
       on_nonfinite: see `AllReduceCrossDeviceOps`.
+      backward_seconds: how long the backward pass takes, as
+        `tf_cdops.Timeline` measures it. "auto" cuts packs between workers so
+        that the first leave while gradients are still being computed. None
+        for about as long as the all-reduce takes; 0 to cut nothing for it.
 
     Raises:
       ValueError: for a wrong spec, device or number.
@@ -109,6 +114,8 @@ class MultiWorkerAllReduce(all_reduce.AllReduceCrossDeviceOps):
     self._counted: set[tuple[str, ...]] = set()
     self._self_check = self_check
     self._network = given_links.check(network)
+    self._backward_seconds = errors.check_seconds("backward_seconds",
+                                                  backward_seconds)
     if reproducible:
       self._check_in_order()
       self._composed = (registry.in_order,)
@@ -123,7 +130,8 @@ class MultiWorkerAllReduce(all_reduce.AllReduceCrossDeviceOps):
              "topology": self._declared,
              "reproducible": bool(self._composed) or None,
              "self_check": self._self_check or None,
-             "network": self._network or self._spec.network}
+             "network": self._network or self._spec.network,
+             "backward_seconds": self._backward_seconds}
     return settings + [f"{name}={value!r}" for name, value in extra.items()
                        if value is not None]
 

@@ -92,11 +92,13 @@ def checked_plan(sizes: tuple[planner.TensorSize, ...],
                  spec: spec_lib.AllReduceSpec,
                  packing: planner.Packing | None = None,
                  network: given_links.Given | None = None,
-                 wire: registry.Wire | None = None) -> planner.Plan:
+                 wire: registry.Wire | None = None,
+                 backward_seconds: float | None = None) -> planner.Plan:
   """Plans a batch, and checks that the devices can follow the plan."""
   here = machine()
   nccl = requirements.nccl_can_run(topology, here)
-  plan = planner.plan(sizes, topology, spec, packing, nccl, network, wire)
+  plan = planner.plan(sizes, topology, spec, packing, nccl, network, wire,
+                      backward_seconds)
   for name in {bucket.algorithm for bucket in plan.buckets}:
     requirements.check(registry.lookup(name), topology, here)
   for algorithm in {plan.algorithm(bucket) for bucket in plan.buckets

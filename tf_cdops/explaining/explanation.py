@@ -41,6 +41,8 @@ class Explanation:
     rules: those of "auto", if it chose.
     packing: what is joined, if anyone said.
     wire: how messages may be encoded.
+    backward_seconds: of the backward pass, if anyone said.
+    exposed_seconds: how long the all-reduce then goes on after it.
   """
 
   spec: spec_lib.AllReduceSpec
@@ -55,6 +57,8 @@ class Explanation:
   rules: tuple[auto_rules.Rule, ...]
   packing: planner.Packing | None = None
   wire: registry.Wire | None = None
+  backward_seconds: float | None = None
+  exposed_seconds: float | None = None
 
   @property
   def num_bytes(self) -> int:
@@ -101,6 +105,8 @@ class Explanation:
         "total": _timed(self.total),
         "least_seconds": self.least.total,
         "others": [_timed(other) for other in self.others],
+        "backward_seconds": self.backward_seconds,
+        "exposed_seconds": self.exposed_seconds,
         "auto_rules": [dataclasses.asdict(rule) for rule in self.rules],
     }
 
@@ -110,7 +116,8 @@ def explain(spec: Any, topology: topology_lib.Topology,
             packing: planner.Packing | None = None,
             network: cost.Network | str | None = None,
             wire: Any = None, wire_scope: str = "across",
-            spmd: bool = False) -> Explanation:
+            spmd: bool = False,
+            backward_seconds: float | None = None) -> Explanation:
   """Says what a spec will do with tensors of some sizes on some devices.
 
   >>> topology = tf_cdops.Topology.grid(workers=2, devices_per_worker=4)
@@ -133,6 +140,8 @@ def explain(spec: Any, topology: topology_lib.Topology,
     wire_scope: which of them.
     spmd: whether it is for `SpmdStrategy`, one program a worker. Then the spec
       is as that takes it, and packs are of `packing.cap` bytes at the most.
+    backward_seconds: how long the backward pass takes, in which gradients
+      appear; "auto" cuts packs for it, and what isn't hidden is told.
 
   Returns:
     An Explanation, to print or to look into.
@@ -155,7 +164,8 @@ def explain(spec: Any, topology: topology_lib.Topology,
         nccl=requirements.nccl_can_run(topology, parts_lib.MACHINE))
     packing = spmd_rules.packing(tensors, len(topology.workers),
                                  packing.cap if packing else None)
-  costs = parts_lib.PlanCosts(model, tensors, packing, how)
+  backward = errors.check_seconds("backward_seconds", backward_seconds)
+  costs = parts_lib.PlanCosts(model, tensors, packing, how, backward)
   plan = costs.plan(parsed)
   if spmd:
     plan = spmd_rules.sharded(plan, tensors, len(topology.workers))
@@ -170,7 +180,9 @@ def explain(spec: Any, topology: topology_lib.Topology,
       cost.lower_bound(topology, _num_bytes_sent(plan, tensors),
                        model.network),
       _others("" if plan.is_pinned else str(parsed), costs, spmd), plan.rules,
-      packing or parsed.packing, how)
+      packing or parsed.packing, how, backward,
+      None if backward is None else planner.exposed_seconds(
+          plan, model, tensors, backward))
 
 
 def _num_bytes_sent(plan: planner.Plan,

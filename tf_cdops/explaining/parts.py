@@ -79,15 +79,17 @@ class PlanCosts:
 
   def __init__(self, model: cost.Model, sizes: Sequence[planner.TensorSize],
                packing: planner.Packing | None = None,
-               wire: registry.Wire | None = None):
+               wire: registry.Wire | None = None,
+               backward_seconds: float | None = None):
     self.model, self.wire = model, wire
     self._sizes, self._packing = sizes, packing
+    self._backward_seconds = backward_seconds
 
   def plan(self, spec: spec_lib.AllReduceSpec) -> planner.Plan:
     return planner.plan(
         self._sizes, self.model.topology, spec, self._packing,
         requirements.nccl_can_run(self.model.topology, MACHINE),
-        self.model.network, self.wire)
+        self.model.network, self.wire, self._backward_seconds)
 
   def spec_cost(self, spec: str, plan: planner.Plan) -> SpecCost:
     """Returns what a plan costs."""

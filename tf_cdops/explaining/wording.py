@@ -182,6 +182,11 @@ def _total(e: "explanation.Explanation", width: int) -> str:
              f"{format_duration(time.total)}: {', '.join(spent)}", width),
       _field("lower bound", f"{format_duration(e.least.total)}: no all-reduce "
              f"of these bytes can be quicker; {compare_with_bound(e)}", width),
+      *([_field("not hidden", f"{format_duration(e.exposed_seconds)}: what is "
+                "left to send when a backward pass of "
+                f"{format_duration(e.backward_seconds)} has ended, if "
+                "gradients appear evenly in it", width)]
+        if e.exposed_seconds is not None and e.backward_seconds else []),
       _field("", caveat, width)])
 
 

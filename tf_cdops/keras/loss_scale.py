@@ -34,6 +34,11 @@ class LossScaleOptimizer(tf.keras.optimizers.LossScaleOptimizer):
     """
     super().__init__(tf.keras.optimizers.get(inner_optimizer), *args, **kwargs)
 
+  def build(self, var_list: Any) -> None:
+    """Makes the variables of both optimizers."""
+    replicas.check_scope(self.name, self.inner_optimizer.iterations)
+    super().build(var_list)
+
   def check_finite(self, grads: Any) -> tf.Tensor:
     """Whether the gradients of all replicas are finite."""
     return replicas.on_all(replicas.all_finite(grads))

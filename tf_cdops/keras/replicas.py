@@ -22,6 +22,25 @@ def check_context() -> None:
         "them at once; call it in a function that `strategy.run` is given.")
 
 
+def check_scope(name: str, *counters: Any) -> None:
+  """Raises if a strategy is in force in whose scope an optimizer wasn't made.
+
+  Replicas would share its counters, and each count every step.
+
+  Args:
+    name: the optimizer's.
+    *counters: variables that were made with it.
+  """
+  extended = tf.distribute.get_strategy().extended
+  if tf.distribute.has_strategy() and not all(
+      extended.variable_created_in_scope(counter.value)
+      for counter in counters):
+    raise errors.InputError(
+        f"`optimizer` ({name}) must be made in the scope of the strategy that "
+        "it is used with; make it, and those that it wraps, in a block of "
+        "`with strategy.scope():`.")
+
+
 def all_finite(gradients: Iterable[Any]) -> tf.Tensor:
   """Whether this replica's gradients have neither an infinity nor a NaN."""
   parts = [tf.convert_to_tensor(finite_sums.dense_part(one))

@@ -30,6 +30,7 @@ class Wrapper(tf.keras.optimizers.Optimizer):
 
   def build(self, variables: Any) -> None:
     """Makes the variables of both optimizers."""
+    replicas.check_scope(self.name, self._iterations, self.iterations)
     variables = list(variables)
     if not self.inner_optimizer.built:
       self.inner_optimizer.build(variables)

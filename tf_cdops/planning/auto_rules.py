@@ -158,6 +158,11 @@ def pairs(topology: topology_lib.Topology, names: Iterable[str]) -> list[str]:
       *(f"{name}/{name}" for name in names)]))
 
 
+def is_rooted(name: str) -> bool:
+  """Whether, between workers, one of them sums all of a shard."""
+  return registry.lookup(name.split("/")[-1]).reduce is not None
+
+
 def _is_ps_by_another_name(name: str, topology: topology_lib.Topology) -> bool:
   """Whether it sums where "ps" does, or on fewer of those devices."""
   return name == "psgpu" or (
@@ -171,8 +176,7 @@ def _shards(name: str, topology: topology_lib.Topology,
   if not 1 < workers <= (_MOST_WIRED_SHARDS if wired else _MOST_SHARDS):
     return (1,)
   # What one root would do alone, several share; and a cable isn't idle.
-  rooted = registry.lookup(name.split("/")[-1]).reduce is not None
-  return (1, workers) if rooted else (1, *_SHARDS)
+  return (1, workers) if is_rooted(name) else (1, *_SHARDS)
 
 
 @functools.lru_cache(maxsize=64)
