@@ -82,15 +82,16 @@ def _write_buckets(written: _Written, trace: trace_lib.Trace) -> None:
   for i, bucket in enumerate(trace.buckets):
     written.lane(_BUCKETS, i, bucket.label)
     for step in trace.steps:
-      found = [one for one in trace.of_bucket(i)
-               if step.start <= one.start < step.end]
+      # Programs may be in the next step already; its bucket is another span.
+      found = intervals.within(
+          ((one.start, one.end) for one in trace.of_bucket(i)), step.start,
+          step.end)
       if found:
         args = {"bucket": bucket.number, "algorithm": bucket.algorithm,
                 "bytes": bucket.num_bytes, "variables": list(bucket.tensors),
                 "predicted_ms": bucket.predicted and bucket.predicted * 1e3}
         written.span(_BUCKETS, i, wording.describe_bucket(bucket), "bucket",
-                     min(one.start for one in found),
-                     max(one.end for one in found), **args)
+                     found[0][0], found[-1][1], **args)
 
 
 def _write_links(written: _Written, trace: trace_lib.Trace) -> None:
