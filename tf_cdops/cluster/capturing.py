@@ -113,7 +113,7 @@ class Capture:
     local = devices_of(self._strategy)
     task = (_LOCAL if self._workers or not local
             else trace_lib.worker_of(local[0]))
-    found = profiling.read(self._own.stop(), devices, task)
+    found = profiling.read(self._own.stop(), devices, task, self._own.began)
     return found if broken is None else found.without_step(broken)
 
   def _with_workers(self, own: reading_lib.Reading, devices: dict[str, str]
@@ -124,7 +124,8 @@ class Capture:
     readings, clocks = [own], []
     for worker, data in zip(self._workers, self._elsewhere.files(),
                             strict=True):
-      reading = profiling.read(data, devices, worker.task).since(own.origin)
+      reading = profiling.read(data, devices, worker.task,
+                               self._elsewhere.began).since(own.origin)
       clock = aligning.worker_with_client(worker.host, own, reading)
       readings.append(reading.moved(clock.moved))
       clocks.append(clock)

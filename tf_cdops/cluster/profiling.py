@@ -61,6 +61,7 @@ class OwnProfile:
       ValueError: if another profile is being made.
     """
     self._folder = tempfile.mkdtemp(prefix="tf_cdops_timeline_")
+    self.began = time.time_ns()
     try:
       tf.profiler.experimental.start(
           self._folder, tf.profiler.experimental.ProfilerOptions(**_OPTIONS))
@@ -94,20 +95,27 @@ class WorkersProfile:
     self._folder = tempfile.mkdtemp(prefix="tf_cdops_timeline_")
     self._until = time.monotonic() + seconds
     self._error: Exception | None = None
-    self._thread = threading.Thread(target=self._trace, args=(seconds,),
-                                    daemon=True, name="tf_cdops timeline")
-    with _announcement_swallowed():
-      self._thread.start()
+    self.began = time.time_ns()
+    # One call traces all at once in TensorFlow 2.21, and in 2.16 one after
+    # another.
+    version = tuple(map(int, tf.__version__.split(".")[:2]))
+    calls = [workers] if version >= (2, 21) else [[one] for one in workers]
+    self._threads = [threading.Thread(
+        target=self._trace, args=(some, seconds), daemon=True,
+        name="tf_cdops timeline") for some in calls]
+    for thread in self._threads:
+      with _announcement_swallowed():
+        thread.start()
 
   @property
   def runs(self) -> bool:
-    return self._thread.is_alive()
+    return any(thread.is_alive() for thread in self._threads)
 
-  def _trace(self, seconds: float) -> None:
+  def _trace(self, workers: Sequence[Worker], seconds: float) -> None:
     try:
       tf.profiler.experimental.client.trace(
-          ",".join(f"grpc://{one.address}" for one in self._workers),
-          self._folder, round(seconds * 1e3), num_tracing_attempts=1,
+          ",".join(f"grpc://{one.address}" for one in workers), self._folder,
+          round(seconds * 1e3), num_tracing_attempts=1,
           options=tf.profiler.experimental.ProfilerOptions(**_OPTIONS))
     except Exception as error:  # Whatever a network does; told below.
       self._error = error
@@ -122,9 +130,10 @@ class WorkersProfile:
     Raises:
       ClusterError: if there are none.
     """
-    self._thread.join(max(0.0, self._until - time.monotonic()) + patience)
+    for thread in self._threads:
+      thread.join(max(0.0, self._until + patience - time.monotonic()))
     try:
-      if self._thread.is_alive() or self._error is not None:
+      if self.runs or self._error is not None:
         raise errors.ClusterError(
             "the workers' profilers must answer, and don't: "
             f"{self._error or 'no answer in time'}; see that their ports can "
@@ -181,8 +190,8 @@ def _announcement_swallowed() -> Iterator[None]:
     os.write(1, others)
 
 
-def read(data: bytes, devices: dict[str, str],
-         task: str) -> reading_lib.Reading:
+def read(data: bytes, devices: dict[str, str], task: str,
+         began: int) -> reading_lib.Reading:
   """Returns what a process did, from a profiler's file.
 
   Args:
@@ -190,12 +199,14 @@ def read(data: bytes, devices: dict[str, str],
     devices: by the names of ops in graphs, the devices that they have there.
     task: the process's, as devices' names begin; its first CPU is where ops run
       of which nothing is known.
+    began: when the profile was asked for, in nanoseconds since 1970: that of
+      TensorFlow 2.16 doesn't say when it began.
   """
   space = tf_compat.profile_of(data)
   planes = {plane.name: plane for plane in space.planes}
   times = _stats(planes[_ENVIRONMENT], planes[_ENVIRONMENT].stats) if (
       _ENVIRONMENT in planes) else {}
-  origin = times.get("profile_start_time", 0)
+  origin = times.get("profile_start_time", began)
   threads = []
   if _HOST in planes:
     plane = planes[_HOST]
