@@ -41,8 +41,9 @@ def main(argv):
   # The same data in every program: each works on its share of each batch.
   x = np.random.default_rng(0).normal(size=(1000, 3)).astype("float32")
   y = x @ np.array([[2.0], [-1.0], [0.5]], "float32") + 3.0
-  callbacks = ([tf_cdops.cluster.BackupAndRestore(_BACKUP.value)]
-               if _BACKUP.value else [])
+  callbacks = [tf_cdops.Timeline()]  # For `launch --trace=trace.json`.
+  if _BACKUP.value:
+    callbacks.append(tf_cdops.cluster.BackupAndRestore(_BACKUP.value))
   model.fit(x, y, batch_size=40, epochs=2, verbose=0, callbacks=callbacks)
   loss = model.evaluate(x, y, batch_size=100, verbose=0)
   # All programs have all of it; one says so.

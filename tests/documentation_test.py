@@ -59,7 +59,7 @@ class DocumentationTest(absltest.TestCase):
              for line in block.replace("\\\n", " ").splitlines()]
     commands = [line.removeprefix("python -m tf_cdops ") for line in lines
                 if line.startswith("python -m tf_cdops ")]
-    self.assertLen(commands, 7)
+    self.assertLen(commands, 8)
     for command in commands:  # Each has tests of its own; these are flags.
       with self.subTest(command):
         args = main._parsers()[0].parse_args(shlex.split(command))

@@ -35,7 +35,7 @@ _PURE = ("tf_cdops.explaining", "tf_cdops.planning", "tf_cdops.cost",
          "tf_cdops.fabric.tracing", "tf_cdops.cli.measuring.tuning",
          "tf_cdops.cli.measuring.link_results",
          *(f"tf_cdops.base.{name}" for name in (
-             "device_names", "errors", "rates", "requirements",
+             "device_names", "errors", "output_files", "rates", "requirements",
              "tensorflow_1", "topology", "version")),
          *(f"tf_cdops.cluster.{name}" for name in (
              "addresses", "cables", "interfaces", "isolation", "local",

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
   from tf_cdops.execution.all_reducing import all_reduce
   from tf_cdops.explaining import explain
   from tf_cdops.keras import ReplicaCheck
+  from tf_cdops.keras import Timeline
   from tf_cdops.planning.planner import parse_all_reduce_spec
   from tf_cdops.planning.spec import AllReduceSpecTuple
   from tf_cdops.registry import all_reduce_algorithms
@@ -43,6 +44,7 @@ __all__ = [
     "ReductionToOneDevice",
     "ReplicaCheck",
     "SpmdStrategy",
+    "Timeline",
     "Topology",
     "__version__",
     "all_reduce",
@@ -70,6 +72,7 @@ _HOMES = {
     "ReductionToOneDevice": "tf_cdops.cross_device_ops",
     "ReplicaCheck": "tf_cdops.keras",
     "SpmdStrategy": "tf_cdops.cluster",
+    "Timeline": "tf_cdops.keras",
     "Topology": "tf_cdops.base.topology",
     "all_reduce": "tf_cdops.execution.all_reducing",
     "all_reduce_algorithms": "tf_cdops.registry",

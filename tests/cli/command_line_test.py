@@ -36,8 +36,8 @@ class CommandLineTest(parameterized.TestCase):
   def test_every_command_teaches(self):
     _, parsers = main._parsers()
     self.assertSameElements(parsers, [
-        "algorithms", "bench", "demo", "doctor", "explain", "launch", "tune",
-        "worker"])
+        "algorithms", "bench", "demo", "doctor", "explain", "launch", "trace",
+        "tune", "worker"])
     for name, parser in parsers.items():
       with self.subTest(name):
         text = parser.format_help()
@@ -45,7 +45,8 @@ class CommandLineTest(parameterized.TestCase):
         self.assertContainsInOrder(["--debug", "--json"], text)
 
   @parameterized.product(
-      command=("bench", "demo", "doctor", "tune", "launch --client x.py"),
+      command=("bench", "demo", "doctor", "trace", "tune",
+               "launch --client x.py"),
       flags=(("--bandwidth=1gbit", r"\(1gbit\) must come with --workers, .*; "
               r"give --workers=4, say, or leave it out\."),
              ("--bandwidth=fast", r"\('fast'\) must be a positive number with "
@@ -64,7 +65,7 @@ class CommandLineTest(parameterized.TestCase):
                      rf"^tf_cdops {name}: `--bandwidth` {flags[1]}\n$")
 
   @parameterized.parameters(
-      "demo", "doctor", "tune", "launch --client x.py")
+      "demo", "doctor", "trace", "tune", "launch --client x.py")
   def test_one_rate_only(self, command):
     name, *rest = command.split()
     stderr = io.StringIO()

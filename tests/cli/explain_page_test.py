@@ -3,13 +3,12 @@
 import json
 import pathlib
 import re
-import shutil
-import subprocess
 import unittest
 
 from absl.testing import absltest
 from absl.testing import parameterized
 from tests import all_reduce_contract
+from tests import chromium
 
 from matplotlib import image
 import numpy as np
@@ -20,24 +19,10 @@ from tf_cdops.cli.page import writing
 
 workers_of = all_reduce_contract.workers_of
 _SIZES = [1024] * 50 + [65536] * 7 + [16 << 20] * 2
-_CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-_TIMEOUT = 120
-_FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic",
-          "--no-first-run", "--disable-background-networking",
-          "--disable-component-update", "--disable-sync", "--hide-scrollbars",
-          "--virtual-time-budget=2000")
 # Runs in the page, which itself has no script, and tells what came of it.
-_PROBE = """<script>
-const outside = [];
-for (const svg of document.querySelectorAll("svg")) {
-  const frame = svg.getBoundingClientRect();
-  for (const part of svg.querySelectorAll("text, rect, path.arrow, polyline")) {
-    const box = part.getBoundingClientRect();
-    if (box.left < frame.left - 1 || box.right > frame.right + 1 ||
-        box.top < frame.top - 1 || box.bottom > frame.bottom + 1)
-      outside.push(part.outerHTML);
-  }
-}
+_PROBE = f"<script>{chromium.OUTSIDE}" """
+const outside = [...document.querySelectorAll("svg")].flatMap(
+    (svg) => outsideOf(svg, "text, rect, path.arrow, polyline"));
 const count = (what) => document.querySelectorAll(what).length;
 document.body.dataset.seen = JSON.stringify({
   overflow: document.documentElement.scrollWidth - innerWidth,
@@ -84,16 +69,11 @@ class PageTest(parameterized.TestCase):
     self.assertIn("<h2>The plan</h2>", html_of("auto", 1))
 
 
-@unittest.skipUnless(_CHROMIUM, "Chromium isn't installed")
+@unittest.skipUnless(chromium.PATH, "Chromium isn't installed")
 class BrowserTest(parameterized.TestCase):
 
   def chromium(self, *flags: str) -> str:
-    profile = self.create_tempdir().full_path
-    done = subprocess.run(
-        [_CHROMIUM, *_FLAGS, f"--user-data-dir={profile}", *flags],
-        capture_output=True, text=True, timeout=_TIMEOUT, check=False)
-    self.assertEqual(done.returncode, 0, done.stderr)
-    return done.stdout
+    return chromium.run(self.create_tempdir().full_path, *flags)
 
   def seen(self, html: str, width: int = 1100, *flags: str) -> dict:
     path = pathlib.Path(self.create_tempdir().full_path) / "page.html"

@@ -294,3 +294,25 @@ def has_kernel(op: str, device_type: str) -> bool:
   """
   return any(kernel.device_type == device_type for kernel
              in _kernels.get_registered_kernels_for_op(op).kernel)
+
+
+def worker_addresses() -> dict[tuple[str, int], str]:
+  """Returns the addresses of the tasks that this process is the client of.
+
+  By (job, number); no public call tells what a program has connected to.
+  """
+  server = _context.context().get_server_def()
+  if server is None:
+    return {}
+  return {(job.name, number): address for job in server.cluster.job
+          for number, address in job.tasks.items()
+          if (job.name, number) != (server.job_name, server.task_index)}
+
+
+def profile_of(data: bytes) -> Any:
+  """Returns the content of a profiler's file; its public reader is a web page.
+
+  It is an XSpace, whose planes have lines, one a thread, of events.
+  """
+  from tensorflow.tsl.profiler.protobuf import xplane_pb2
+  return xplane_pb2.XSpace.FromString(data)

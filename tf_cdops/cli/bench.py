@@ -83,6 +83,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                    help="timed steps of each (default: 20)")
   wire_flags.add_arguments(parser, "each spec runs with each of these")
   parser.add_argument("--out", metavar="FILE", help="also write JSON")
+  parser.add_argument("--trace", metavar="FILE",
+                      help="also write a timeline of the first spec, on the "
+                           "largest load; see `tf_cdops trace`")
   parser.add_argument("--plot", metavar="FILE",
                       help="draw a chart; .png, .svg or .pdf (matplotlib): "
                            "time over sizes, or over several rates")
@@ -128,7 +131,11 @@ def _check(args: argparse.Namespace) -> list[str]:
     raise errors.InputError(
         f"`--specs` ({args.specs!r}) must name something to measure, such as "
         f"{_DEFAULT_SPECS}.")
-  for flag in ("out", "plot"):
+  if args.trace is not None and (args.eager or not specs):
+    raise errors.InputError(
+        f"`--trace` ({args.trace!r}) shows a spec's tf.function; "
+        f"{'leave out --eager.' if args.eager else 'give --specs.'}")
+  for flag in ("out", "plot", "trace"):
     if getattr(args, flag) is not None:
       output.check_writable(getattr(args, flag), f"--{flag}")
   if args.plot is not None:
@@ -184,6 +191,10 @@ def _measure(args: argparse.Namespace, site: "sites.Site", ways: list[_Way],
         advance(0, description=f"measuring {load.name}{at}")
         _compare(args, field, exact_inputs.make(rated, load.sizes), outcome,
                  advance)
+  if args.trace is not None:
+    from tf_cdops.cli.measuring import traced
+    outcome.notes.append(traced.write(
+        args.trace, field[0], exact_inputs.make(rated, largest.sizes)))
 
 
 def _at_each_rate(args: argparse.Namespace,

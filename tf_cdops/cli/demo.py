@@ -16,33 +16,22 @@ from tf_cdops.base import errors
 from tf_cdops.cli import output
 from tf_cdops.cli import site_flags
 from tf_cdops.cluster import cables
-from tf_cdops.planning import planner
 
 NAME = "demo"
-_MAX_DEVICES = 16
 # The check that the demo makes: a run below this has learnt nothing.
 _LEAST_ACCURACY = 0.90
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-  parser.add_argument("--devices", type=int, default=4, metavar="N",
-                      help="logical CPU devices, of each worker (default: 4)")
-  parser.add_argument("--workers", type=int, default=0, metavar="N",
-                      help="worker processes; 0 for none (default: 0)")
-  site_flags.add_bandwidth(parser)
-  parser.add_argument("--all_reduce_spec", default="auto", metavar="SPEC",
-                      help="how gradients travel (default: auto)")
+  site_flags.add_demo_arguments(parser)
   parser.add_argument("--epochs", type=int, default=15, metavar="N",
                       help="passes over the training data (default: 15)")
 
 
 def run(args: argparse.Namespace) -> int:
   """Trains, prints the table, and returns 1 if a check failed."""
-  for name, least, most in (("devices", 1, _MAX_DEVICES),
-                            ("workers", 0, _MAX_DEVICES), ("epochs", 1, 1000)):
-    errors.check_whole_number(f"--{name}", getattr(args, name), least, most)
-  site_flags.check_bandwidth(args)
-  planner.parse_all_reduce_spec(args.all_reduce_spec)
+  errors.check_whole_number("--epochs", args.epochs, 1, 1000)
+  site_flags.check_demo(args)
   if args.workers:
     cables.enter_network(shaped=args.bandwidth is not None)
   from tf_cdops.cli import digits  # Loads TensorFlow.

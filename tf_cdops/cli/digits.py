@@ -1,9 +1,12 @@
 """Trains a Keras model on scikit-learn's digits over several devices."""
 
+import contextlib
 import dataclasses
+import functools
 import statistics
 import sys
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -13,6 +16,7 @@ import tf_cdops
 
 _BATCH = 128
 _HELD_OUT = 360
+_FOR_EVER = 1_000_000  # Epochs.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,19 +95,58 @@ def train(spec: str, devices: int, workers: int, epochs: int,
   Returns:
     What the training came to.
   """
-  tf.get_logger().setLevel("ERROR")
   recorder = _Recorder(all_reduce_spec=spec)
+  with _strategy(recorder, devices, workers, bandwidth) as strategy:
+    return _train(strategy, recorder, spec, epochs)
+
+
+def trace(spec: str, devices: int, workers: int, bandwidth: str | None,
+          timeline: tf_cdops.Timeline) -> None:
+  """Trains until a timeline has seen its steps; must come first in a process.
+
+  Args:
+    spec: as of `train`, and so the next three.
+    devices: likewise.
+    workers: likewise.
+    bandwidth: likewise.
+    timeline: what watches.
+  """
+  ops = functools.partial(tf_cdops.MultiWorkerAllReduce, all_reduce_spec=spec)
+  with _strategy(ops, devices, workers, bandwidth) as strategy:
+    (x, y), _ = _load()
+    with strategy.scope():
+      model = _model()
+    stop = tf.keras.callbacks.LambdaCallback(
+        on_train_batch_end=lambda *_, **__: setattr(
+            model, "stop_training", timeline.is_done))
+    model.fit(x, y, batch_size=_batch_size(strategy), epochs=_FOR_EVER,
+              verbose=0, callbacks=[timeline, stop])
+
+
+@contextlib.contextmanager
+def _strategy(ops: Any, devices: int, workers: int, bandwidth: str | None
+              ) -> Iterator[tf.distribute.Strategy]:
+  """Yields a strategy; `ops` may be what takes the links and makes them."""
+  tf.get_logger().setLevel("ERROR")
   if workers:
     with tf_cdops.LocalCluster(workers, devices,
                                bandwidth=bandwidth) as cluster:
-      return _train(tf_cdops.multi_worker_strategy(cluster, recorder), recorder,
-                    spec, epochs)
+      yield tf_cdops.multi_worker_strategy(
+          cluster, ops if isinstance(ops, _Recorder)
+          else ops(network=cluster.link))
+    return
   tf.config.set_logical_device_configuration(
       tf.config.list_physical_devices("CPU")[0],
       [tf.config.LogicalDeviceConfiguration()] * devices)
-  strategy = tf.distribute.MirroredStrategy(
-      [f"CPU:{i}" for i in range(devices)], cross_device_ops=recorder)
-  return _train(strategy, recorder, spec, epochs)
+  yield tf.distribute.MirroredStrategy(
+      [f"CPU:{i}" for i in range(devices)],
+      cross_device_ops=ops if isinstance(ops, _Recorder) else ops())
+
+
+def _batch_size(strategy: tf.distribute.Strategy) -> int:
+  # Keras averages the first batch over the replicas: it must divide evenly.
+  replicas = strategy.num_replicas_in_sync
+  return replicas * max(1, _BATCH // replicas)
 
 
 def _train(strategy: tf.distribute.Strategy, recorder: _Recorder, spec: str,
@@ -113,9 +156,7 @@ def _train(strategy: tf.distribute.Strategy, recorder: _Recorder, spec: str,
   with strategy.scope():
     model = _model()
   progress = _Progress(epochs)
-  # Keras averages the first batch over the replicas: it must divide evenly.
-  replicas = strategy.num_replicas_in_sync
-  batch = replicas * max(1, _BATCH // replicas)
+  replicas, batch = strategy.num_replicas_in_sync, _batch_size(strategy)
   model.fit(x, y, batch_size=batch, epochs=epochs, verbose=0,
             callbacks=[progress])
   _, accuracy = model.evaluate(held_out_x, held_out_y, batch_size=batch,

@@ -29,6 +29,10 @@ tells it of them, and that it is a client:
 Without --workers, such a program starts its own workers:
 LocalCluster(bandwidth="500mbit") works in here, and nowhere else.
 
+With --trace=FILE, programs whose `fit` has the callback tf_cdops.Timeline()
+show where a step's time goes, as `tf_cdops trace` does; without it, that
+callback does nothing.
+
 With --bandwidth each worker is a host with a cable of that rate, both ways, to
 one switch; a client is on the switch, with no limit. Nothing in there, nor
 under --client, reaches another network or is reached from one: fetch data
@@ -40,8 +44,10 @@ import argparse
 import os
 import pathlib
 import sys
+from collections.abc import Callable
 
 from tf_cdops.base import errors
+from tf_cdops.base import output_files
 from tf_cdops.cli import site_flags
 from tf_cdops.cli.launching import client
 from tf_cdops.cli.launching import guard
@@ -49,6 +55,7 @@ from tf_cdops.cli.launching import places
 from tf_cdops.cli.launching import restarts
 from tf_cdops.cli.launching import supervisor
 from tf_cdops.cluster import cables
+from tf_cdops.explaining import timeline
 
 NAME = "launch"
 _MAX_WORKERS = 64
@@ -77,6 +84,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
   ends.add_argument("--grace", type=float, metavar="SECONDS",
                     help="how long others may run on when one has ended with "
                          f"exit code 0; inf for ever (default: {_GRACE:g})")
+  parser.add_argument("--trace", metavar="FILE",
+                      help=f"sets {timeline.VARIABLE}, by which a program's "
+                           "tf_cdops.Timeline() writes this file")
   what = parser.add_argument_group("the program")
   what.add_argument("--client", action="store_true",
                     help="run it once, as the client of the workers")
@@ -93,7 +103,7 @@ def run(args: argparse.Namespace) -> int:
   command = [sys.executable, *(["-m"] if args.module else []), args.program,
              *args.arguments]
   if args.client:
-    return client.run(args, command)
+    return _tracing(args.trace, lambda: client.run(args, command))
   if os.name != "posix":
     raise errors.InputError(
         f"`PROGRAM` ({args.program}) must run on Linux or macOS; this is "
@@ -109,7 +119,9 @@ def run(args: argparse.Namespace) -> int:
   if args.bandwidth is not None:
     cables.enter_network(shaped=True)
   code = guard.divide()
-  return _run(args, command, tf_config) if code is None else code
+  if code is not None:
+    return code
+  return _tracing(args.trace, lambda: _run(args, command, tf_config))
 
 
 def _run(args: argparse.Namespace, command: list[str],
@@ -124,12 +136,33 @@ def _run(args: argparse.Namespace, command: list[str],
     return restarts.run(task, place, args.max_restarts or 0)
 
 
+def _tracing(path: str | None, run: Callable[[], int]) -> int:
+  """Runs programs that are told to write a timeline; says if none did."""
+  if path is None:
+    return run()
+  os.environ[timeline.VARIABLE] = os.path.abspath(path)
+  before = _written(path)
+  code = run()
+  if code == 0 and _written(path) == before:
+    print(f"tf_cdops launch: `--trace` ({path}) wasn't written: no program of "
+          "this machine has a tf_cdops.Timeline(), or another machine's is "
+          "the first; give it to `fit`, among the callbacks.", file=sys.stderr)
+  return code
+
+
+def _written(path: str) -> int | None:
+  """Returns when a file was written; None if there is none."""
+  return os.stat(path).st_mtime_ns if os.path.exists(path) else None
+
+
 def _check(args: argparse.Namespace) -> None:
   args.workers = args.workers or 0
   errors.check_whole_number("--workers", args.workers, 0, _MAX_WORKERS)
   if args.devices is not None:
     errors.check_whole_number("--devices", args.devices, 1, _MAX_WORKERS)
   site_flags.check_bandwidth(args)
+  if args.trace is not None:
+    output_files.check_writable(args.trace, "--trace")
   _check_cluster(args)
   if args.client:
     for flag in ("cluster", "max_restarts", "grace"):

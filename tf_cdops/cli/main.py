@@ -20,12 +20,14 @@ from tf_cdops.cli import doctor
 from tf_cdops.cli import explain
 from tf_cdops.cli import launch
 from tf_cdops.cli import quiet_start
+from tf_cdops.cli import trace
 from tf_cdops.cli import tune
 from tf_cdops.cli import worker
 
 # Each has NAME, add_arguments(parser) and run(args) -> exit code, and imports
 # TensorFlow only in run, so that --help is quick.
-_COMMANDS = (algorithms, bench, demo, doctor, explain, launch, tune, worker)
+_COMMANDS = (algorithms, bench, demo, doctor, explain, launch, trace, tune,
+             worker)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

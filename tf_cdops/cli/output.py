@@ -1,9 +1,7 @@
 """What commands share in printing: tables, JSON, progress and output files."""
 
 import contextlib
-import errno
 import json
-import os
 import pathlib
 import re
 import shutil
@@ -12,7 +10,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from tf_cdops.base import errors
+from tf_cdops.base import output_files
 
+check_writable = output_files.check_writable
 # Wider than any table: output that goes to a file or a pipe isn't cut.
 _UNCUT = 10_000
 # Of text for people, where nothing tells how wide it may be.
@@ -25,45 +25,6 @@ def width() -> int:
   """Returns how many columns text may have: the terminal's, up to 100."""
   columns = shutil.get_terminal_size((_WIDTH, 24)).columns
   return max(_LEAST_WIDTH, min(_WIDTH, columns))
-
-
-def check_writable(path: str, flag: str) -> None:
-  """Raises if a file can't be written; it is neither left nor emptied.
-
-  Args:
-    path: the file that a command will write when its work is done.
-    flag: what named it, such as "--out", for the error.
-  """
-  where = f"`{flag}` ({path!r})"
-  if not path:
-    raise errors.InputError(
-        f"{where} must name a file, and is empty; give a path.")
-  if os.path.isdir(path):
-    raise errors.InputError(f"{where} must name a file, not a folder.")
-  folder = os.path.dirname(path) or "."
-  if not os.path.isdir(folder):
-    raise errors.InputError(
-        f"{where} must be in a folder that is there; make {folder} first.")
-  try:
-    _try_to_open(path)
-  except OSError as error:
-    raise errors.InputError(
-        f"{where} must be writable, and isn't ({error.strerror}); name another "
-        "file.") from None
-
-
-def _try_to_open(path: str) -> None:
-  """Opens a file to add to it; a new one is removed again."""
-  known = os.path.lexists(path)
-  # Some of what isn't a file, a pipe say, waits for a reader when opened.
-  if os.path.exists(path) and not os.path.isfile(path):
-    if not os.access(path, os.W_OK):
-      raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-    return
-  with open(path, "ab"):
-    pass
-  if not known:
-    os.remove(path)
 
 
 def write_text(path: str, text: str) -> None:

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 from tf_cdops.base import errors
 from tf_cdops.base import rates
 from tf_cdops.cluster import cables
+from tf_cdops.planning import planner
 
 if TYPE_CHECKING:
   from tf_cdops.cli.measuring import sites
 
-_MAX_DEVICES = 64
+_MAX_DEVICES, _MAX_DEMO_DEVICES = 64, 16
 _DEFAULT_CPUS = 4
 _TF_CONFIG = "TF_CONFIG"
 
@@ -52,6 +53,27 @@ def add_bandwidth(parser: "argparse._ActionsContainer",
       help="give each of the --workers a network and a cable of its own, of "
            f"this rate, such as {example} (Linux; default: this machine's "
            "loopback)")
+
+
+def add_demo_arguments(parser: argparse.ArgumentParser) -> None:
+  """Adds what says where the demo's model is trained, and how it reduces."""
+  parser.add_argument("--devices", type=int, default=_DEFAULT_CPUS,
+                      metavar="N", help="logical CPU devices, of each worker "
+                      f"(default: {_DEFAULT_CPUS})")
+  parser.add_argument("--workers", type=int, default=0, metavar="N",
+                      help="worker processes; 0 for none (default: 0)")
+  add_bandwidth(parser)
+  parser.add_argument("--all_reduce_spec", default="auto", metavar="SPEC",
+                      help="how gradients travel (default: auto)")
+
+
+def check_demo(args: argparse.Namespace) -> None:
+  """Raises for what these can't be, before TensorFlow is loaded."""
+  for name, least in (("devices", 1), ("workers", 0)):
+    errors.check_whole_number(f"--{name}", getattr(args, name), least,
+                              _MAX_DEMO_DEVICES)
+  check_bandwidth(args)
+  planner.parse_all_reduce_spec(args.all_reduce_spec)
 
 
 def check(args: argparse.Namespace, several_rates: bool = False) -> None:

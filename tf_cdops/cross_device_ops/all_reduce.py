@@ -253,7 +253,10 @@ class AllReduceCrossDeviceOps(guarded.GuardedCrossDeviceOps):
     results = executor.all_reduce(plan, tensors, topology, reduce_op,
                                   inputs.engine_options(options),
                                   self._composed,
-                                  lost.encode if lost else None)
+                                  lost.encode if lost else None,
+                                  note=self._emitted_batches.noting(
+                                      plan, sizes, tensors, topology,
+                                      self._network or self._spec.network))
     if lost is not None:
       results = lost.finished(results, topology.devices)
     algorithms = {i: bucket.algorithm for bucket in plan.buckets

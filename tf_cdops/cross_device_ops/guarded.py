@@ -10,6 +10,7 @@ from tf_cdops.base import tf_compat
 from tf_cdops.base import topology as topology_lib
 from tf_cdops.cross_device_ops import base
 from tf_cdops.execution import devices
+from tf_cdops.execution import emitted
 from tf_cdops.execution import finite_sums
 from tf_cdops.execution import nonfinite
 from tf_cdops.execution import tensor_names
@@ -23,6 +24,17 @@ class GuardedCrossDeviceOps(base.CheckedCrossDeviceOps):
     self._on_nonfinite = nonfinite.check_mode(on_nonfinite)
     self._looks_at_single_values = on_nonfinite is not None
     self._names = tensor_names.TensorNames()
+    self._emitted_batches = emitted.Emitted()
+
+  def emitted_batches(self) -> list[tuple[emitted.Batch,
+                                          tuple[str | None, ...]]]:
+    """Returns the batches of all graphs that live, with their tensors' names.
+
+    For `tf_cdops.Timeline`, which meets their ops in a profile.
+    """
+    return [(batch, self._names.of_batch([
+        tf.TensorSpec(shape) for shape in batch.shapes]))
+            for batch in self._emitted_batches.batches()]
 
   def name_tensors(self, variables: Iterable[Any]) -> None:
     """Lets messages name variables, where they would say a tensor's position.

@@ -69,6 +69,11 @@ class SpmdAllReduce(guarded.GuardedCrossDeviceOps):
                                                   on_arrival)
 
   @property
+  def rank(self) -> int:
+    """The number of this program."""
+    return self._rank
+
+  @property
   def _num_between_graph_workers(self) -> int:
     """What TensorFlow's base class asks, lest it take one value for the sum."""
     return self._num_workers
@@ -215,7 +220,9 @@ class SpmdAllReduce(guarded.GuardedCrossDeviceOps):
       encode = (self._feedback.of_batch(plan.buckets, sizes).encode
                 if plan.wire and plan.wire.codec.has_state else None)
       for i, result in zip(dense, spmd.all_reduce(
-          plan, list(dense.values()), peers, reduce_op, encode), strict=True):
+          plan, list(dense.values()), peers, reduce_op, encode,
+          self._emitted_batches.noting(plan, sizes, list(dense.values()),
+                                       self.topology)), strict=True):
         results[i] = result
     return results
 

@@ -12,6 +12,7 @@ from tf_cdops.base import tf_compat
 from tf_cdops.base import topology as topology_lib
 from tf_cdops.cost import given as given_links
 from tf_cdops.execution import devices
+from tf_cdops.execution import emitted
 from tf_cdops.execution import sparse
 from tf_cdops.fabric import base
 from tf_cdops.fabric import engines
@@ -112,7 +113,8 @@ def all_reduce(plan: planner.Plan, batch: Sequence[Sequence[tf.Tensor]],
                composed: Sequence[Composition] = (),
                encode: tensorflow_fabric.Encode | None = None,
                summed_by: Callable[[planner.Bucket], registry.AllReduce]
-               | None = None, num_replicas: int | None = None
+               | None = None, num_replicas: int | None = None,
+               note: Callable[[str], None] | None = None
                ) -> list[list[tf.Tensor]]:
   """Sums or averages a batch as planned.
 
@@ -126,37 +128,60 @@ def all_reduce(plan: planner.Plan, batch: Sequence[Sequence[tf.Tensor]],
     encode: makes a wire's messages; the codec does if None.
     summed_by: what sums a bucket; the plan's algorithm if None.
     num_replicas: of how many it is the mean; of the devices if None.
+    note: is told what the names of its ops begin with, in a graph.
 
   Returns:
     For each value, its result, one tensor per device.
   """
-  names = topology.devices
   fabric = tensorflow_fabric.TensorFlowFabric(options, encode)
-  results: list[list[Any]] = [[None] * len(names) for _ in batch]
-  for bucket in plan.buckets:
-    sum_up = (summed_by(bucket) if summed_by
-              else _composed(plan.algorithm(bucket), composed))
-    values = [batch[i] for i in bucket.tensors]
-    layout = _Layout.from_tensors([tensors[0] for tensors in values])
-    packed = [layout.pack([tensors[rank] for tensors in values], name,
-                          fabric.emitter) for rank, name in enumerate(names)]
-    vectors = packed  # A message has no shape to give back.
-    if bucket.wired:
-      vectors = [fabric.emitter.flat(tensor, name)
-                 for tensor, name in zip(packed, names, strict=True)]
-    sums = sum_up(
-        fabric, fabric.place(vectors, names),
-        base.Group.from_topology(topology, bucket.rotation))
-    for rank, (total, name) in enumerate(zip(sums, names, strict=True)):
-      whole = fabric.tensor(total, packed[rank])
-      if whole is packed[rank]:  # Nothing to sum; place it all the same.
-        whole = tensorflow_fabric.copy(whole, name)
-      if reduce_op == tf.distribute.ReduceOp.MEAN:  # Once a pack.
-        whole = divide_on(name, whole, num_replicas or len(names))
-      parts = layout.unpack(whole, name, fabric.emitter)
-      for i, part in zip(bucket.tensors, parts, strict=True):
-        results[i][rank] = part
+  divisor = ((num_replicas or len(topology.devices))
+             if reduce_op == tf.distribute.ReduceOp.MEAN else None)
+  results: list[list[tf.Tensor]] = [[] for _ in batch]
+  with emitted.batch_scope(note):
+    for number, bucket in enumerate(plan.buckets):
+      sum_up = (summed_by(bucket) if summed_by
+                else _composed(plan.algorithm(bucket), composed))
+      with emitted.bucket_scope(number, bucket.algorithm):
+        reduced = _reduced(bucket, [batch[i] for i in bucket.tensors], topology,
+                           sum_up, fabric, divisor)
+      for i, parts in zip(bucket.tensors, reduced, strict=True):
+        results[i] = parts
   return results
+
+
+def _reduced(bucket: planner.Bucket, values: Sequence[Sequence[tf.Tensor]],
+             topology: topology_lib.Topology, sum_up: registry.AllReduce,
+             fabric: tensorflow_fabric.TensorFlowFabric,
+             divisor: int | None) -> list[list[tf.Tensor]]:
+  """Returns the sums of a bucket's values, one tensor per device each.
+
+  Args:
+    bucket: whose they are.
+    values: for each, one tensor per device.
+    topology: the devices.
+    sum_up: what sums.
+    fabric: what emits.
+    divisor: what the sums are divided by; None for nothing.
+  """
+  names = topology.devices
+  layout = _Layout.from_tensors([tensors[0] for tensors in values])
+  packed = [layout.pack([tensors[rank] for tensors in values], name,
+                        fabric.emitter) for rank, name in enumerate(names)]
+  vectors = packed  # A message has no shape to give back.
+  if bucket.wired:
+    vectors = [fabric.emitter.flat(tensor, name)
+               for tensor, name in zip(packed, names, strict=True)]
+  sums = sum_up(fabric, fabric.place(vectors, names),
+                base.Group.from_topology(topology, bucket.rotation))
+  by_device = []
+  for rank, (total, name) in enumerate(zip(sums, names, strict=True)):
+    whole = fabric.tensor(total, packed[rank])
+    if whole is packed[rank]:  # Nothing to sum; place it all the same.
+      whole = tensorflow_fabric.copy(whole, name)
+    if divisor is not None:  # Once a pack.
+      whole = divide_on(name, whole, divisor)
+    by_device.append(layout.unpack(whole, name, fabric.emitter))
+  return [list(parts) for parts in zip(*by_device, strict=True)]
 
 
 def _composed(algorithm: registry.Algorithm,

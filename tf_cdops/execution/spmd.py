@@ -27,7 +27,8 @@ _ALIGNED = 64
 
 def all_reduce(plan: planner.Plan, batch: Sequence[Sequence[tf.Tensor]],
                peers: peers_lib.Peers, reduce_op: Any,
-               encode: tensorflow_fabric.Encode | None = None
+               encode: tensorflow_fabric.Encode | None = None,
+               note: Callable[[str], None] | None = None
                ) -> list[list[tf.Tensor]]:
   """Sums or averages a batch over all programs.
 
@@ -37,6 +38,7 @@ def all_reduce(plan: planner.Plan, batch: Sequence[Sequence[tf.Tensor]],
     peers: the other programs.
     reduce_op: tf.distribute.ReduceOp.SUM or MEAN.
     encode: makes a wire's messages; the codec does if None.
+    note: is told what the names of its ops begin with.
 
   Returns:
     For each value, its result, one tensor per device.
@@ -45,7 +47,7 @@ def all_reduce(plan: planner.Plan, batch: Sequence[Sequence[tf.Tensor]],
       plan, batch, topology_lib.Topology.from_devices(peers.places), reduce_op,
       encode=encode,
       summed_by=functools.partial(_summed_by, plan, peers),
-      num_replicas=peers.num_replicas)
+      num_replicas=peers.num_replicas, note=note)
 
 
 def _summed_by(plan: planner.Plan, peers: peers_lib.Peers,

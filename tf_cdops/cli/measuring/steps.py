@@ -4,6 +4,7 @@ import collections
 import dataclasses
 import time
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -33,6 +34,7 @@ class Step:
     build_seconds: what building the all-reduce took; 0 in eager code.
     nodes: how many nodes it has; 0 in eager code.
     tolerance: how far results may be from the exact sum; None for not at all.
+    strategy: what it reduces with; None for the floor.
   """
 
   name: str
@@ -42,6 +44,7 @@ class Step:
   build_seconds: float = 0.0
   nodes: int = 0
   tolerance: tolerances.Tolerance | None = None
+  strategy: Any = None
 
 
 def build(contender: contenders.Contender, inputs: exact_inputs.Inputs,
@@ -65,7 +68,8 @@ def build(contender: contenders.Contender, inputs: exact_inputs.Inputs,
     return [strategy.experimental_local_results(result) for result in results]
 
   make = _eager_step if eager else _graph_step
-  step = make(contender.name, contender.ours, reduce, inputs)
+  step = dataclasses.replace(
+      make(contender.name, contender.ours, reduce, inputs), strategy=strategy)
   if contender.plan is None:
     return step
   topology = inputs.site.topology

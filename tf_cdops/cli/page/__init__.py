@@ -1,1 +1,1 @@
-"""The HTML page of `tf_cdops explain`: one file, nothing else needed."""
+"""The HTML pages of commands: each is one file, and needs nothing else."""

@@ -1,4 +1,4 @@
-"""The style of an explanation's page, for light and dark screens."""
+"""The style of the pages, for light and dark screens."""
 
 CSS = """
 :root { color-scheme: light dark; --page: #fbfbfa; --card: #fff; --ink: #1d2127;
@@ -73,4 +73,7 @@ svg .arrow.inside { stroke: var(--inside); }
 svg .arrow.across { stroke: var(--across); }
 svg .head.inside { fill: var(--inside); }
 svg .head.across { fill: var(--across); }
+svg rect.within { fill: var(--inside); }
+svg rect.between { fill: var(--across); }
+svg rect.latency { fill: var(--latency); }
 """

@@ -7,6 +7,7 @@ from tf_cdops.explaining import schedule
 from tf_cdops.cli.page import chart
 from tf_cdops.cli.page import drawing
 from tf_cdops.cli.page import style
+from tf_cdops.cli.page import tables
 from tf_cdops.explaining import parts
 from tf_cdops.explaining import wording
 from tf_cdops.planning import planner
@@ -73,20 +74,9 @@ def _plan(e: explaining.Explanation) -> str:
         *[_bytes(part.across)] * several, _seconds(part.time.total),
         f"{part.why}.{wording.describe_basis(part.basis)}"])
   overlap = f" {wording.OVERLAP}" if len(rows) > 1 else ""
-  return (f"<section><h2>The plan</h2>{_table(heads, rows)}<p class='note'>In "
-          "the order in which it is sent. Times are predicted, to "
-          f"compare ways with.{overlap}</p></section>")
-
-
-def _table(heads: list[str], rows: list[list[str]]) -> str:
-  """Columns whose first cell begins with a digit are numbers."""
-  numbers = [cell[:1].isdigit() for cell in rows[0]]
-  cells = lambda tag, row: "".join(
-      f"<{tag}{' class=n' * number}>{_text(cell)}</{tag}>"
-      for cell, number in zip(row, numbers, strict=True))
-  body = "".join(f"<tr>{cells('td', row)}</tr>" for row in rows)
-  return (f"<div class='scroll'><table><thead><tr>{cells('th', heads)}</tr>"
-          f"</thead><tbody>{body}</tbody></table></div>")
+  return (f"<section><h2>The plan</h2>{tables.table(heads, rows)}"
+          "<p class='note'>In the order in which it is sent. Times are "
+          f"predicted, to compare ways with.{overlap}</p></section>")
 
 
 def _ways(e: explaining.Explanation) -> str:
@@ -149,5 +139,5 @@ def _rules(e: explaining.Explanation) -> str:
            "yes" if rule.pack else "no", rule.why] for rule in e.rules]
   heads = ["where", "tensors", "algorithm", "packed", "why"]
   return ("<section><h2>The rules of auto</h2>"
-          f"{_table(heads, rows)}<p class='note'>The first that fits is taken."
-          "</p></section>")
+          f"{tables.table(heads, rows)}<p class='note'>The first that fits is "
+          "taken.</p></section>")
