@@ -11,10 +11,15 @@ import time
 import tensorflow as tf
 
 from tf_cdops.cluster import addresses
-from tf_cdops.cluster import op_threads
 
 _PR_SET_PDEATHSIG = 1
+_THREADS_VARIABLE = "TF_NUM_INTEROP_THREADS"  # TensorFlow's own.
 _SIGNAL_SECONDS = 0.25
+# Threads beside one for each core. An op that computes keeps one to itself, and
+# the next sum of an all-reduce waits behind such ops: with two threads on two
+# cores, 5.1 of 6.5 s of communication weren't hidden in a step of ResNet-50
+# (benchmarks/OVERLAP.md), and with eight 2.5.
+_MORE_THREADS = 6
 
 
 def serve(cluster: addresses.Cluster, num_cpus: int | None = None,
@@ -32,10 +37,11 @@ def serve(cluster: addresses.Cluster, num_cpus: int | None = None,
   assert task is not None
   for number in (signal.SIGTERM, signal.SIGINT):
     signal.signal(number, lambda *_: _end("stopped"))
-  config = tf.compat.v1.ConfigProto(
-      inter_op_parallelism_threads=op_threads.count())
+  config = tf.compat.v1.ConfigProto()
   if num_cpus is not None:
     config.device_count["CPU"] = num_cpus
+  if _THREADS_VARIABLE not in os.environ:
+    config.inter_op_parallelism_threads = (os.cpu_count() or 1) + _MORE_THREADS
   server = tf.distribute.Server(
       cluster.as_dict(), job_name=task.job, task_index=task.index,
       protocol="grpc", config=config)

@@ -96,7 +96,6 @@ class SpmdStrategy(tf.distribute.MultiWorkerMirroredStrategy):
     cluster = spmd_arguments.cluster_of(resolver)
     spmd_arguments.check_nothing_has_begun(cluster)
     spmd_arguments.split_cpu()
-    spmd_arguments.add_threads()
     self._tasks = cluster.workers if cluster else ()
     self._watch = (spmd_watch.SpmdWatch(timeout, self._tasks)
                    if timeout is not None else None)

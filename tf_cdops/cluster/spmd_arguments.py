@@ -11,7 +11,6 @@ from tf_cdops import registry
 from tf_cdops.base import errors
 from tf_cdops.base import tf_compat
 from tf_cdops.cluster import addresses
-from tf_cdops.cluster import op_threads
 from tf_cdops.execution import nonfinite
 from tf_cdops.execution import sparse as sparse_lib
 from tf_cdops.planning import planner
@@ -121,13 +120,6 @@ def check_nothing_has_begun(cluster: addresses.Cluster | None) -> None:
       "SpmdStrategy must be made before TensorFlow is used, and this program "
       "has made tensors or listed logical devices; make it earlier, after the "
       "imports.")
-
-
-def add_threads() -> None:
-  """Has TensorFlow run more ops at once, unless the program says how many."""
-  if not (tf_compat.tensorflow_has_started()
-          or tf.config.threading.get_inter_op_parallelism_threads()):
-    tf.config.threading.set_inter_op_parallelism_threads(op_threads.count())
 
 
 def split_cpu() -> None:
