@@ -13,13 +13,7 @@ import tensorflow as tf
 from tf_cdops.cluster import addresses
 
 _PR_SET_PDEATHSIG = 1
-_THREADS_VARIABLE = "TF_NUM_INTEROP_THREADS"  # TensorFlow's own.
 _SIGNAL_SECONDS = 0.25
-# Threads beside one for each core. An op that computes keeps one to itself, and
-# the next sum of an all-reduce waits behind such ops: with two threads on two
-# cores, 5.1 of 6.5 s of communication weren't hidden in a step of ResNet-50
-# (benchmarks/OVERLAP.md), and with eight 2.5.
-_MORE_THREADS = 6
 
 
 def serve(cluster: addresses.Cluster, num_cpus: int | None = None,
@@ -40,8 +34,6 @@ def serve(cluster: addresses.Cluster, num_cpus: int | None = None,
   config = tf.compat.v1.ConfigProto()
   if num_cpus is not None:
     config.device_count["CPU"] = num_cpus
-  if _THREADS_VARIABLE not in os.environ:
-    config.inter_op_parallelism_threads = (os.cpu_count() or 1) + _MORE_THREADS
   server = tf.distribute.Server(
       cluster.as_dict(), job_name=task.job, task_index=task.index,
       protocol="grpc", config=config)
