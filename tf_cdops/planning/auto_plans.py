@@ -45,10 +45,10 @@ def choose(sizes: Sequence[TensorSize], topology: topology_lib.Topology,
   if len(plans) == 1:
     return plans[0]
   model = cost.Model(topology, links, _WORK)
-  chosen = _quickest(plans, model, sizes)
+  chosen, time = _quickest(plans, model, sizes)
   if packing.wanted or len(topology.workers) == 1 or backward_seconds == 0:
     return plans[chosen]
-  return _overlapped(plans[chosen], rules[chosen], batch, model,
+  return _overlapped(plans[chosen], time, rules[chosen], batch, model,
                      backward_seconds)
 
 
@@ -63,13 +63,18 @@ def exposed_seconds(plan: Plan, model: cost.Model,
     sizes: the batch.
     backward_seconds: from the start of the pass to the last gradient.
   """
+  return _exposed(plan, model.cost(plans_lib.all_reduces(plan, sizes)).time,
+                  sizes, backward_seconds)
+
+
+def _exposed(plan: Plan, time: cost.Time, sizes: Sequence[TensorSize],
+             backward_seconds: float) -> float:
+  """Returns the same of a plan that takes so long by itself."""
   arrived = overlap.arrivals(len(sizes), backward_seconds)
-  costs = model.cost(plans_lib.all_reduces(plan, sizes))
   total = buckets_lib.total_bytes(sizes) or 1
-  latency = costs.time.latency
   end = overlap.finish(
-      (arrived[min(bucket.tensors)], latency
-       + (costs.time.total - latency) * (bucket.num_bytes or 0) / total)
+      (arrived[min(bucket.tensors)], time.latency
+       + (time.total - time.latency) * (bucket.num_bytes or 0) / total)
       for bucket in plan.buckets)
   return max(0.0, end - backward_seconds)
 
@@ -119,8 +124,8 @@ def _is_cut(rule: auto_rules.Rule) -> bool:
 
 
 def _quickest(plans: Sequence[Plan], model: cost.Model,
-              sizes: Sequence[TensorSize]) -> int:
-  """Returns which plan has the least predicted time, or about that.
+              sizes: Sequence[TensorSize]) -> tuple[int, cost.Time]:
+  """Returns which plan has the least predicted time, or about that; and it.
 
   What a message costs differs more from machine to machine than such plans do:
   of those, the one with the fewest messages is taken.
@@ -129,24 +134,26 @@ def _quickest(plans: Sequence[Plan], model: cost.Model,
   least = min(one.time.total for one in costs)
   near = [(int(one.usage.messages.sum(axis=0).max()), one.time.total, i)
           for i, one in enumerate(costs) if one.time.total <= _ALIKE * least]
-  return min(near)[-1]
+  best = min(near)[-1]
+  return best, costs[best].time
 
 
-def _overlapped(plan: Plan, rules: auto_rules.Rules, batch: _Batch,
-                model: cost.Model, backward_seconds: float | None) -> Plan:
+def _overlapped(plan: Plan, time: cost.Time, rules: auto_rules.Rules,
+                batch: _Batch, model: cost.Model,
+                backward_seconds: float | None) -> Plan:
   """Returns the plan with packs cut for the backward pass, if that pays."""
   if not any(rule.pack for rule in rules):
     return plan
   sizes = batch.sizes
-  time = model.cost(plans_lib.all_reduces(plan, sizes)).time
   total = buckets_lib.total_bytes(sizes) or 1
   backward = time.total if backward_seconds is None else backward_seconds
   cut = batch.plan(rules, overlap.cuts(
       [time.total * (size.num_bytes or 0) / total for size in sizes],
       overlap.arrivals(len(sizes), backward),
       time.latency + _LEAST_GAIN * time.total, total // _LEAST_PACK))
-  if backward_seconds is None and model.cost(plans_lib.all_reduces(
-      cut, sizes)).time.total > _ALIKE * time.total:
+  cut_time = model.cost(plans_lib.all_reduces(cut, sizes)).time
+  if backward_seconds is None and cut_time.total > _ALIKE * time.total:
     return plan
-  return min(plan, cut, key=lambda one: exposed_seconds(
-      one, model, sizes, backward))
+  pays = _exposed(cut, cut_time, sizes, backward) < _exposed(
+      plan, time, sizes, backward)
+  return cut if pays else plan
