@@ -115,8 +115,7 @@ def main() -> int:
 
 def measure(cell: Cell, rounds: int) -> Measured:
   """Measures a cell, with workers of its own."""
-  import tensorflow as tf
-
+  # Not earlier: TensorFlow has threads, with which no network can be entered.
   from benchmarks import replicas
   import tf_cdops
 
@@ -127,9 +126,7 @@ def measure(cell: Cell, rounds: int) -> Measured:
                              network=cluster.link)
     alone = trained.step(None)
     alone()
-    started = datetime.datetime.now()
-    alone()
-    computing = (datetime.datetime.now() - started).total_seconds()
+    computing = replicas.seconds_of(alone)
     ops = {SINGLY: make(all_reduce_spec="xring"),
            BEFORE: make(all_reduce_spec=f"@{_BEFORE_FILE}"),
            AUTO: make(all_reduce_spec="auto"),
@@ -144,7 +141,6 @@ def measure(cell: Cell, rounds: int) -> Measured:
         {name: functools.partial(replicas.seconds_of, turn)
          for name, turn in turns.items()}), rounds))
     del turns, alone
-  tf.keras.backend.clear_session()
   return Measured(
       cell, datetime.datetime.now(datetime.timezone.utc).strftime(
           "%Y-%m-%d %H:%M UTC"),

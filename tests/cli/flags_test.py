@@ -47,6 +47,10 @@ class FlagsTest(parameterized.TestCase):
     with self.assertRaisesRegex(ValueError, "`--wire` .int8. has no meaning"):
       build("--cross_device_ops=nccl", "--wire=int8")
 
+  def test_backward_seconds(self):
+    self.assertIn("backward_seconds=0.25", repr(build(
+        "--backward_seconds=0.25")))
+
   def test_on_nonfinite(self):
     for choice in ("auto", "multi_worker", "nccl"):
       self.assertIn("on_nonfinite='drop'", repr(build(
@@ -117,6 +121,9 @@ class FlagsTest(parameterized.TestCase):
       ("wire", "bfloat", "must be None, a codec, or the name of one: .*Did you "
        "mean 'bfloat16'"),
       ("wire_scope", "inside", "must be 'across', .* or 'all'"),
+      ("backward_seconds", "-1", r"`--backward_seconds` \(-1.0\) must be a "
+       "number of seconds"),
+      ("backward_seconds", "soon", "must be a number of seconds"),
       ("on_nonfinite", "drp", "must be None, 'raise' or 'drop'.* Did you mean "
        "'drop'"))
   def test_refuses(self, name, text, message):

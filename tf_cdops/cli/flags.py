@@ -6,6 +6,7 @@
     ops = tf_cdops.flags.cross_device_ops_from_flags()
 """
 
+import contextlib
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -182,10 +183,10 @@ def _whole(name: str) -> Callable[[str], int]:
 
 
 def _seconds(text: str) -> float | None:
-  try:
-    return errors.check_seconds("--backward_seconds", float(text))
-  except ValueError:
-    return errors.check_seconds("--backward_seconds", text)
+  value: Any = text
+  with contextlib.suppress(ValueError):
+    value = float(text)
+  return errors.check_seconds("--backward_seconds", value)
 
 
 def _network(text: str) -> str:
