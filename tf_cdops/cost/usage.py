@@ -3,6 +3,7 @@
 import collections
 import dataclasses
 import functools
+import itertools
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -120,22 +121,29 @@ def count_by_phase(algorithm: registry.Algorithm,
                    topology: topology_lib.Topology, elements: int,
                    itemsize: int = 1, rotation: int = 0) -> list[Usage]:
   """Returns what one all-reduce uses, in phases that wait for each other."""
-  group = base.Group.from_topology(topology, rotation)
-  if algorithm.traffic:
-    phases = list(algorithm.traffic(elements, group).phases)
-    basis = "modelled" if algorithm.modelled else "exact"
-  else:
-    phases, basis = _traced(algorithm, elements, group)
-  weight = CONTENTION if _are_contended(phases, topology) else 1
-  return [_usage(phase, topology, itemsize, basis, weight)
+  phases, basis = _phases(algorithm, topology, elements, rotation)
+  weight = _weight(phases, topology)
+  return [_usage([phase], topology, itemsize, basis, weight)
           for phase in phases]
 
 
 def count(algorithm: registry.Algorithm, topology: topology_lib.Topology,
           elements: int, itemsize: int = 1, rotation: int = 0) -> Usage:
   """Returns what one all-reduce uses in all."""
-  return sum(count_by_phase(algorithm, topology, elements, itemsize, rotation),
-             Usage.nothing(topology))
+  phases, basis = _phases(algorithm, topology, elements, rotation)
+  if not phases:
+    return Usage.nothing(topology)
+  return _usage(phases, topology, itemsize, basis, _weight(phases, topology))
+
+
+def _phases(algorithm: registry.Algorithm, topology: topology_lib.Topology,
+            elements: int, rotation: int) -> tuple[list[registry.Phase], str]:
+  """Returns the phases of one all-reduce, and how they were got."""
+  group = base.Group.from_topology(topology, rotation)
+  if not algorithm.traffic:
+    return _traced(algorithm, elements, group)
+  return (list(algorithm.traffic(elements, group).phases),
+          "modelled" if algorithm.modelled else "exact")
 
 
 def _traced(algorithm: registry.Algorithm, length: int, group: base.Group
@@ -169,46 +177,66 @@ def _traced(algorithm: registry.Algorithm, length: int, group: base.Group
           ], "modelled" if fabric.native_steps else "traced"
 
 
-def _are_contended(phases: Sequence[registry.Phase],
-                   topology: topology_lib.Topology) -> bool:
-  """Whether any worker receives from several others."""
-  worker_of, workers = _worker_of(topology), len(topology.workers)
-  if workers < 3:
-    return False
-  flows = [(worker_of[p.sources] * workers + worker_of[p.targets])[
-      p.elements > 0] for p in phases]
-  sources, targets = np.divmod(np.unique(np.concatenate(
-      [np.zeros(0, int), *flows])), workers)
-  return bool((np.bincount(targets[sources != targets]) > 1).any())
+def _weight(phases: Sequence[registry.Phase],
+            topology: topology_lib.Topology) -> float:
+  """Returns what a byte between workers counts for."""
+  worker_of = _worker_of(topology)
+  if len(topology.workers) < 3 or not phases:
+    return 1
+  senders = np.full(len(topology.workers), -1)
+  for phase in phases:
+    sources, targets = worker_of[phase.sources], worker_of[phase.targets]
+    crossing = (sources != targets) & (phase.elements > 0)
+    sources, targets = sources[crossing], targets[crossing]
+    if ((senders[targets] != -1) & (senders[targets] != sources)).any():
+      return CONTENTION
+    senders[targets] = sources  # The last, where a worker has several.
+    if (senders[targets] != sources).any():
+      return CONTENTION
+  return 1
 
 
-def _usage(phase: registry.Phase, topology: topology_lib.Topology,
+def _usage(phases: Sequence[registry.Phase], topology: topology_lib.Topology,
            itemsize: int, basis: str, weight: float) -> Usage:
+  """Adds up phases, at once: for thousands of plans, one by one takes long."""
   worker_of, workers = _worker_of(topology), len(topology.workers)
-  crosses = worker_of[phase.sources] != worker_of[phase.targets]
-  sizes = phase.num_bytes(itemsize, crosses)
+  ends = [_joined([p.sources for p in phases]),
+          _joined([p.targets for p in phases])]
+  workers_at = [worker_of[end] for end in ends]
+  crosses = workers_at[0] != workers_at[1]
+  counts = [len(p.sources) for p in phases]
+  starts = [0, *itertools.accumulate(counts)]
+  of_phase = [crosses[start:end] for start, end in itertools.pairwise(starts)]
+  sizes = _joined([p.num_bytes(itemsize, crossing) for p, crossing
+                   in zip(phases, of_phase, strict=True)])
   across = sizes * crosses
   latencies = np.zeros(2, int)
-  latencies[int(across.any())] = phase.steps + phase.hidden
-  ends = phase.sources, phase.targets
+  for p, crossing in zip(phases, of_phase, strict=True):
+    latencies[int((crossing & (p.elements > 0)).any())] += p.steps + p.hidden
   # A link's payload goes in as many messages as there are steps.
-  sent = (phase.elements > 0) * (phase.steps + phase.hidden)
+  sent = (sizes > 0) * np.repeat([p.steps + p.hidden for p in phases], counts)
   handled = np.array([
-      np.bincount(worker_of[phase.sources], sent * ~crosses, workers),
-      sum(np.bincount(worker_of[end], sent * crosses, workers)
-          for end in ends)])
+      np.bincount(workers_at[0], sent * ~crosses, workers),
+      sum(np.bincount(end, sent * crosses, workers) for end in workers_at)])
   coded = np.zeros(workers)
-  if phase.wire is not None:
-    passed = (phase.wire.codec.passes * itemsize * phase.elements
-              * phase.are_coded(crosses))
-    for end in ends:
-      coded += np.bincount(worker_of[end], passed, workers)
+  if any(p.wire is not None for p in phases):
+    passed = _joined([
+        p.elements * p.are_coded(crossing) * itemsize
+        * (p.wire.codec.passes if p.wire is not None else 0)
+        for p, crossing in zip(phases, of_phase, strict=True)])
+    for end in workers_at:
+      coded += np.bincount(end, passed, workers)
   return Usage(
-      phase.steps, latencies, int((sizes - across).sum()), int(across.sum()),
+      sum(p.steps for p in phases), latencies, int((sizes - across).sum()),
+      int(across.sum()),
       np.array([np.bincount(end, sizes - across, len(worker_of))
                 for end in ends]),
-      np.array([np.bincount(worker_of[end], weight * across, workers)
-                for end in ends]), handled, coded, len(sizes), basis)
+      np.array([np.bincount(end, weight * across, workers)
+                for end in workers_at]), handled, coded, len(sizes), basis)
+
+
+def _joined(rows: Sequence[np.ndarray]) -> np.ndarray:
+  return rows[0] if len(rows) == 1 else np.concatenate(rows)
 
 
 @functools.lru_cache(maxsize=16)
