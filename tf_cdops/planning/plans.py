@@ -122,7 +122,8 @@ def make_buckets(
   buckets = []
   largest = max((num_bytes or 0 for num_bytes in all_bytes), default=0)
   for choice, pack in packs:
-    total = buckets_lib.bytes_together(all_bytes[i] for i in pack)
+    total = (all_bytes[pack[0]] if len(pack) == 1 else
+             buckets_lib.bytes_together(all_bytes[i] for i in pack))
     # A tensor whose shape isn't known travels unsharded.
     shards = 1 if total is None else choice.shards
     rotation = balancers[counts[choice]].next(
