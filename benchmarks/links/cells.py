@@ -129,7 +129,7 @@ def all_cells() -> list[Cell]:
 
 
 def quick_cells() -> list[Cell]:
-  """Returns those that say most in 20 minutes."""
+  """Returns those that say most in 25 minutes."""
   return [*(Cell(4, 1, rate, load) for rate in (SLOW, FAST)
             for load in ("big", "uneven")),
           Cell(4, 1, FAST, "mobilenet"), Cell(4, 1, FAST, "small"),

@@ -57,7 +57,7 @@ def main() -> int:
 def _parse() -> tuple[argparse.Namespace, pathlib.Path]:
   parser = resuming.parser(__doc__, _RESULTS, "4x1/200mbit/resnet")
   parser.add_argument("--quick", action="store_true",
-                      help="a few cells, in some 20 minutes, by estimate")
+                      help="a few cells, in 20 to 25 minutes")
   parser.add_argument(
       "--torch_python", metavar="PATH",
       default=sys.executable if importlib.util.find_spec("torch") else None,

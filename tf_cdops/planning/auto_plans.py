@@ -17,9 +17,9 @@ Packing = packs_lib.Packing
 TensorSize = buckets_lib.TensorSize
 Plan = plans_lib.Plan
 Choice = plans_lib.Choice
-# Transfers that are looked at to compare plans; see `cost.Model`. With twice as
-# many, plans of 60 batches on up to 512 devices were as good; with half as many,
-# three were worse by over 1%, and one by 4%.
+# Transfers that are looked at to compare plans; see `cost.Model`. With twice
+# as many, plans of 60 batches on up to 512 devices were as good; with half as
+# many, three were worse by over 1%, and one by 4%.
 _WORK = 60_000
 # Plans whose times differ by less are as good as each other, by the model.
 _ALIKE = 1.01
