@@ -180,28 +180,22 @@ def _traced(algorithm: registry.Algorithm, length: int, group: base.Group
 def _weight(phases: Sequence[registry.Phase],
             topology: topology_lib.Topology) -> float:
   """Returns what a byte between workers counts for."""
-  worker_of = _worker_of(topology)
   if len(topology.workers) < 3 or not phases:
     return 1
-  senders = np.full(len(topology.workers), -1)
-  for phase in phases:
-    sources, targets = worker_of[phase.sources], worker_of[phase.targets]
-    crossing = (sources != targets) & (phase.elements > 0)
-    sources, targets = sources[crossing], targets[crossing]
-    if ((senders[targets] != -1) & (senders[targets] != sources)).any():
-      return CONTENTION
-    senders[targets] = sources  # The last, where a worker has several.
-    if (senders[targets] != sources).any():
-      return CONTENTION
-  return 1
+  worker_of = _worker_of(topology)
+  sources, targets = (worker_of[end] for end in _ends(phases))
+  crossing = (sources != targets) & (_joined([p.elements for p in phases]) > 0)
+  sources, targets = sources[crossing], targets[crossing]
+  senders = np.zeros(len(topology.workers), int)
+  senders[targets] = sources  # The last, where a worker has several.
+  return CONTENTION if (senders[targets] != sources).any() else 1
 
 
 def _usage(phases: Sequence[registry.Phase], topology: topology_lib.Topology,
            itemsize: int, basis: str, weight: float) -> Usage:
   """Adds up phases, at once: for thousands of plans, one by one takes long."""
   worker_of, workers = _worker_of(topology), len(topology.workers)
-  ends = [_joined([p.sources for p in phases]),
-          _joined([p.targets for p in phases])]
+  ends = _ends(phases)
   workers_at = [worker_of[end] for end in ends]
   crosses = workers_at[0] != workers_at[1]
   counts = [len(p.sources) for p in phases]
@@ -233,6 +227,12 @@ def _usage(phases: Sequence[registry.Phase], topology: topology_lib.Topology,
                 for end in ends]),
       np.array([np.bincount(end, weight * across, workers)
                 for end in workers_at]), handled, coded, len(sizes), basis)
+
+
+def _ends(phases: Sequence[registry.Phase]) -> tuple[np.ndarray, np.ndarray]:
+  """Returns all links' sources, and their targets."""
+  return (_joined([p.sources for p in phases]),
+          _joined([p.targets for p in phases]))
 
 
 def _joined(rows: Sequence[np.ndarray]) -> np.ndarray:

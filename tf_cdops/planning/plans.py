@@ -122,8 +122,7 @@ def make_buckets(
   buckets = []
   largest = max((num_bytes or 0 for num_bytes in all_bytes), default=0)
   for choice, pack in packs:
-    total = (all_bytes[pack[0]] if len(pack) == 1 else
-             buckets_lib.bytes_together(all_bytes[i] for i in pack))
+    total = buckets_lib.bytes_together(all_bytes[i] for i in pack)
     # A tensor whose shape isn't known travels unsharded.
     shards = 1 if total is None else choice.shards
     rotation = balancers[counts[choice]].next(
