@@ -6,7 +6,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from typing import Any
+from typing import IO, Any
 
 from absl import logging
 
@@ -72,7 +72,9 @@ class LocalCluster:
     self._cables: cables.Cables | None = None
     self._processes: dict[int, subprocess.Popen[bytes]] = {}
     self._cluster: addresses.Cluster | None = None
-    self._logs: tempfile.TemporaryDirectory[str] | None = None
+    # What each says, in files without a name: none is left behind, even if
+    # this process is killed.
+    self._logs: dict[int, IO[bytes]] = {}
 
   def __enter__(self) -> "LocalCluster":
     return self.start()
@@ -117,7 +119,6 @@ class LocalCluster:
     return self
 
   def _start(self) -> None:
-    self._logs = tempfile.TemporaryDirectory(prefix="tf_cdops_cluster_")
     hosts: Sequence[str] = ["127.0.0.1"] * self.num_workers
     if self._rate is not None:
       self._cables = cables.Cables(self.num_workers, self._rate)
@@ -177,9 +178,6 @@ class LocalCluster:
     if self._cables is not None:
       self._cables.remove()
       self._cables = None
-    if self._logs is not None:
-      self._logs.cleanup()
-      self._logs = None
 
   def _running(self) -> addresses.Cluster:
     if self._cluster is None:
@@ -204,18 +202,20 @@ class LocalCluster:
     """Starts a worker in the network that this thread is in."""
     assert self._cluster is not None
     jobs = self._cluster.as_dict()["worker"]
-    with open(self._log(task), "wb") as log:
-      self._processes[task] = subprocess.Popen(
-          [sys.executable, "-m", "tf_cdops", "worker",
-           f"--cluster={','.join(jobs)}", f"--task={task}",
-           f"--cpu_devices={self.devices_per_worker}",
-           "--until_stdin_closes"],
-          stdin=subprocess.PIPE, stdout=log, stderr=subprocess.STDOUT,
-          env=os.environ | {
-              "CUDA_VISIBLE_DEVICES": "-1",  # Its devices are CPUs.
-              "PYTHONPATH": os.pathsep.join([_SOURCE, *filter(None, sys.path)])
-          },
-          start_new_session=True)
+    self._close_log(task)
+    self._logs[task] = tempfile.TemporaryFile()  # noqa: SIM115
+    self._processes[task] = subprocess.Popen(
+        [sys.executable, "-m", "tf_cdops", "worker",
+         f"--cluster={','.join(jobs)}", f"--task={task}",
+         f"--cpu_devices={self.devices_per_worker}",
+         "--until_stdin_closes"],
+        stdin=subprocess.PIPE, stdout=self._logs[task],
+        stderr=subprocess.STDOUT,
+        env=os.environ | {
+            "CUDA_VISIBLE_DEVICES": "-1",  # Its devices are CPUs.
+            "PYTHONPATH": os.pathsep.join([_SOURCE, *filter(None, sys.path)])
+        },
+        start_new_session=True)
 
   def _wait(self, tasks: Any) -> None:
     def raise_if_any_ended() -> None:
@@ -236,11 +236,14 @@ class LocalCluster:
       raise errors.ClusterError(f"{error}\n{said}") from None
 
   def _said(self, task: int) -> str:
-    return self._log(task).read_text(errors="replace")[-2000:].strip()
+    log = self._logs[task].fileno()
+    # The worker writes at the position that both share: reading leaves it.
+    said = os.pread(log, 2000, max(0, os.fstat(log).st_size - 2000))
+    return said.decode(errors="replace").strip()
 
-  def _log(self, task: int) -> pathlib.Path:
-    assert self._logs is not None
-    return pathlib.Path(self._logs.name) / f"worker_{task}.log"
+  def _close_log(self, task: int) -> None:
+    if task in self._logs:
+      self._logs.pop(task).close()
 
   def _stop_processes(self) -> None:
     for process in self._processes.values():
@@ -248,6 +251,8 @@ class LocalCluster:
     for process in self._processes.values():
       self._end(process)
     self._processes.clear()
+    for task in list(self._logs):
+      self._close_log(task)
 
   def _end(self, process: "subprocess.Popen[bytes]") -> None:
     process.kill()

@@ -54,6 +54,8 @@ class Agreement:
         strategies[0] if strategies else None, "tell_others",
         lambda mine: [mine])
     self._groups = _groups([one.copies[0] for one in self._variables])
+    # Tracing is most of what a first check takes: all replicas share one.
+    self._of_replica = tf.function(self._emit_replica, autograph=False)
     self._checksums = tf.function(self._emit, autograph=False)
 
   def check(self, repair: bool = False) -> str:
@@ -102,9 +104,15 @@ class Agreement:
     results = []
     for copies in zip(*(one.copies for one in self._variables), strict=True):
       with tf.device(copies[0].device):
-        results.append(tf.stack([
-            _checksum([copies[i] for i in group]) for group in self._groups]))
+        results.append(self._of_replica([copy.handle for copy in copies]))
     return results
+
+  def _emit_replica(self, handles: Sequence[tf.Tensor]) -> tf.Tensor:
+    """Returns a checksum for each group, of one replica's variables."""
+    alike = [one.copies[0] for one in self._variables]
+    return tf.stack([
+        _checksum([handles[i] for i in group], [alike[i] for i in group])
+        for group in self._groups])
 
   def _suspects(self) -> list[int]:
     """Returns in which variables some replicas may differ."""
@@ -129,13 +137,13 @@ def _groups(variables: Sequence[tf.Variable]) -> list[list[int]]:
   groups: list[list[int]] = []
   open_groups: dict[tf.DType, tuple[list[int], int]] = {}
   for i, variable in enumerate(variables):
-    word, size = _word(variable.dtype), variable.shape.num_elements()
-    group, before = open_groups.get(word, ([], 0))
+    dtype, size = variable.dtype, variable.shape.num_elements()
+    group, before = open_groups.get(dtype, ([], 0))
     if not group or before + size > _TOGETHER:
       group, before = [], 0
       groups.append(group)
     group.append(i)
-    open_groups[word] = group, before + size
+    open_groups[dtype] = group, before + size
   return groups
 
 
@@ -150,23 +158,28 @@ def _unwrapped(variable: Any, argument: str) -> Any:
   return variable
 
 
-def _checksum(variables: Sequence[tf.Variable]) -> tf.Tensor:
+def _checksum(handles: Sequence[tf.Tensor],
+              variables: Sequence[tf.Variable]) -> tf.Tensor:
   """Returns an int64 that tells the bits of variables from others.
 
   Each word of up to 32 bits is multiplied by an odd number of its own, modulo
   2**64: so one changed element, two changed bits, or two elements that have
   changed places, always change it.
+
+  Args:
+    handles: of the variables.
+    variables: of one type, with as many elements, on whichever replica.
   """
-  flat = tf.constant([-1])
-  vectors = []
-  for variable in variables:
-    value = tf.raw_ops.ReadVariableOp(resource=variable.handle,
-                                      dtype=variable.dtype)
-    value = (tf.cast if value.dtype == tf.bool else tf.bitcast)(
-        value, _word(value.dtype))
-    vectors.append(tf.reshape(value, flat))
-  words = vectors[0] if len(vectors) == 1 else tf.concat(vectors, 0)
-  count = words.shape[0]
+  dtype, flat = variables[0].dtype, tf.constant([-1])
+  vectors = [tf.reshape(
+      tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype), flat)
+             for handle in handles]
+  values = vectors[0] if len(vectors) == 1 else tf.concat(vectors, 0)
+  word = _word(dtype)
+  words = tf.reshape(
+      (tf.cast if dtype == tf.bool else tf.bitcast)(values, word), flat)
+  count = (sum(variable.shape.num_elements() for variable in variables)
+           * max(1, dtype.size // word.size))
   return tf.reduce_sum(tf.cast(words, tf.int64) * tf.range(
       1, 2 * count + 1, 2, tf.int64))
 
