@@ -111,6 +111,14 @@ def cross_device_ops_of(strategy: Any) -> Any:
   return getattr(strategy.extended, "_cross_device_ops", None)
 
 
+# A worker's answer in a collective op is a list of strings of at most so many
+# bytes, by default a page each, so that a message of 1 MB is 256 of them, to be
+# allocated on both sides. With 64 KB, MobileNetV2's gradients took 0.85 of the
+# time and 0.91 of the processors' (4 hosts at 1 Gbit/s); from 16 KB to 1 MB it
+# made no difference. Larger ones malloc may fetch from the system each time.
+_CHUNK = 64 << 10
+
+
 class SpmdExtended(_collective_strategy.CollectiveAllReduceExtended):
   """What does MultiWorkerMirroredStrategy's work, with another way to reduce.
 
@@ -133,6 +141,12 @@ class SpmdExtended(_collective_strategy.CollectiveAllReduceExtended):
                      communication_options=options)
     self._cross_device_ops = make_ops(self.worker_devices, self._num_workers,
                                       self._id_in_cluster)
+
+  def _update_config_proto(self, config_proto: Any) -> Any:
+    updated = super()._update_config_proto(config_proto)
+    if not updated.experimental.recv_buf_max_chunk:
+      updated.experimental.recv_buf_max_chunk = _CHUNK
+    return updated
 
   def _initialize_local_devices(self, cluster_resolver: Any,
                                 worker_device: str) -> Any:

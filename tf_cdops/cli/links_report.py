@@ -9,6 +9,8 @@ from tf_cdops.cli import output
 from tf_cdops.cli.measuring import link_results
 from tf_cdops.cost import links_file
 
+# Below this part of a link's rate alone, something is shared that is slower.
+_SHARED = 0.7
 _MOST_COLUMNS = 8  # Workers side by side in one table; of more, a list.
 
 
@@ -35,6 +37,13 @@ def show(links: Sequence[link_results.LinkMeasurement]) -> None:
         (*_ends(link), _cell(link)) for link in links])
   for sentence in medians(link_results.summarize(links)):
     print(sentence)
+  across = link_results.summarize(links)["across"]
+  if across is not None:
+    part = across["bytes_per_second"] / across["alone_bytes_per_second"]
+    if part < _SHARED:
+      print(f"SHARED: when all workers send at once, each has {part:.2f} of "
+            "what one alone has: the switch between them, or their cores, are "
+            "the limit.")
   for sentence in link_results.find_slow(links):
     print(f"SLOW: {sentence}.")
 

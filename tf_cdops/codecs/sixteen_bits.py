@@ -51,9 +51,11 @@ def _saturated(vector: tf.Tensor) -> tf.Tensor:
 registry.register_wire_codec(
     "bfloat16", description="8 significant bits, and float32's range.",
     encode=_to_bfloat16, decode=_decode, num_bytes=_num_bytes,
-    dtypes=("float32", "float64"), unit=2.0**-8, is_exact_again=True)
+    dtypes=("float32", "float64"), unit=2.0**-8, is_exact_again=True,
+    by_element=True)
 registry.register_wire_codec(
     "float16", description="11 significant bits; beyond 65504 it saturates.",
     encode=_to_float16, decode=_decode, num_bytes=_num_bytes,
     dtypes=("float32", "float64"), unit=2.0**-11, is_exact_again=True,
-    overflows=_beyond_float16, least=2.0**-25)
+    overflows=_beyond_float16, least=2.0**-25,
+    by_element=True)

@@ -1,6 +1,5 @@
 """Emits one program's side of an all-reduce over several programs."""
 
-import dataclasses
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -11,6 +10,7 @@ from tf_cdops import registry
 from tf_cdops.base import topology as topology_lib
 from tf_cdops.execution import executor
 from tf_cdops.execution import finite_sums
+from tf_cdops.execution import messages as messages_lib
 from tf_cdops.execution import sparse
 from tf_cdops.fabric import peers as peers_lib
 from tf_cdops.fabric import tensorflow as tensorflow_fabric
@@ -18,8 +18,6 @@ from tf_cdops.planning import planner
 from tf_cdops.planning import spmd_rules
 
 PlacedTensor = tensorflow_fabric.PlacedTensor
-# Messages travel as these: collective ops don't carry bytes.
-_WORD = tf.int32
 # A row of so many numbers, or messages of them, TensorFlow cuts off a vector or
 # a matrix without a copy: in one byte each they fill what it aligns to.
 _ALIGNED = 64
@@ -96,14 +94,49 @@ def _exchanged(peers: peers_lib.Peers, times: int, codec: Any,
   vector = fabric.emitter.flat(value.tensor, place)
   # Rows have one length, or else programs' messages would not be alike.
   each = _ALIGNED * -(-value.length // (times * count * _ALIGNED))
-  sums = []
+  messages = messages_lib.Messages(fabric, codec, place, vector.dtype)
   with tf.device(place):
-    for start in range(0, value.length, count * each):
-      rows = [PlacedTensor(row, place, each)
-              for row in _rows(vector[start:], count, each)]
-      sums += _exchange_rows(peers, codec, fabric, rows)
-    whole = tf.concat(sums, 0)[:value.length]
+    parts = [vector[start:start + count * each]
+             for start in range(0, value.length, count * each)]
+    if messages.are_by_element:
+      whole = messages.vector(_joined([
+          _exchange_numbers(peers, messages, part, each) for part in parts]),
+                              value.length)
+    else:
+      whole = _joined([total for part in parts for total in _exchange_rows(
+          peers, messages, _rows(part, count, each))])[:value.length]
   return PlacedTensor(whole, place, value.length)
+
+
+def _exchange_numbers(peers: peers_lib.Peers, messages: messages_lib.Messages,
+                      part: tf.Tensor, each: int) -> tf.Tensor:
+  """Returns the sums of all programs' vectors, as words, with some behind.
+
+  All rows are encoded at once, and decoded at once, where a message of several
+  is theirs, one after another. So none is copied to join them: 8 hosts at
+  1 Gbit/s took 0.91 of the time with bfloat16 that rows by themselves took.
+  """
+  count, place = peers.num_workers, messages.place
+  words = messages.words(part)
+  missing = count * messages.num_words(each) - words.shape[0]
+  if missing:
+    words = tf.pad(words, [[0, missing]])
+  arrived = peers.all_to_all(tf.reshape(words, [count, -1]), place)
+  numbers = messages.vector(tf.reshape(arrived, [-1]), count * each)
+  total = tf.math.add_n(tf.unstack(tf.reshape(numbers, [count, each]), count))
+  return tf.reshape(peers.all_gather(messages.words(total), place), [-1])
+
+
+def _exchange_rows(peers: peers_lib.Peers, messages: messages_lib.Messages,
+                   rows: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+  """Returns the sums of all programs' rows, of which each program makes one."""
+  count, each = len(rows), rows[0].shape[0]
+  words = peers.all_to_all(
+      tf.stack([messages.words(row) for row in rows]), messages.place)
+  total = tf.math.add_n([messages.vector(word, each)
+                         for word in tf.unstack(words, count)])
+  words = peers.all_gather(messages.words(total), messages.place)
+  return [messages.vector(word, each) for word in tf.unstack(words, count)]
 
 
 def _rows(vector: tf.Tensor, count: int, each: int) -> list[tf.Tensor]:
@@ -116,75 +149,8 @@ def _rows(vector: tf.Tensor, count: int, each: int) -> list[tf.Tensor]:
   return rows
 
 
-def _exchange_rows(peers: peers_lib.Peers, codec: Any,
-                   fabric: tensorflow_fabric.TensorFlowFabric,
-                   rows: Sequence[PlacedTensor]) -> list[tf.Tensor]:
-  """Returns the sums of all programs' rows, of which each program makes one."""
-  place, count = rows[0].place, len(rows)
-  messages = [_message(fabric, codec, row) for row in rows]
-  words = peers.all_to_all(tf.stack([_to_words(m) for m in messages]), place)
-  total = dataclasses.replace(rows[0], tensor=tf.math.add_n(
-      [_read(fabric, codec, word, messages[0], rows[0])
-       for word in tf.unstack(words, count)]))
-  message = _message(fabric, codec, total)
-  words = peers.all_gather(_to_words(message), place)
-  return [_read(fabric, codec, word, message, total)
-          for word in tf.unstack(words, count)]
-
-
-def _message(fabric: tensorflow_fabric.TensorFlowFabric, codec: Any,
-             value: PlacedTensor) -> tf.Tensor:
-  """Returns a vector's message; its length is known, as it must be."""
-  if codec is None:
-    return value.tensor
-  message = fabric.encode(value, codec).tensor
-  num_bytes = codec.num_bytes(value.length, value.tensor.dtype.size)
-  return tf.ensure_shape(message, [num_bytes // message.dtype.size])
-
-
-def _read(fabric: tensorflow_fabric.TensorFlowFabric, codec: Any,
-          words: tf.Tensor, message: tf.Tensor,
-          like: PlacedTensor) -> tf.Tensor:
-  """Returns the vector of a message that came as words.
-
-  Args:
-    fabric: decodes.
-    codec: what it was encoded with; None for not at all.
-    words: what came.
-    message: one of the same length, as it was encoded.
-    like: a vector of the same length.
-  """
-  arrived = dataclasses.replace(like, tensor=_from_words(words, message))
-  if codec is None:
-    return arrived.tensor
-  return fabric.decode(arrived, codec, like).tensor
-
-
-def _to_words(message: tf.Tensor) -> tf.Tensor:
-  """Returns a message's bytes as words, with zeros at its end if need be."""
-  size = message.dtype.size
-  if size == _WORD.size:
-    return tf.bitcast(message, _WORD)
-  if size > _WORD.size:
-    return tf.reshape(tf.bitcast(message, _WORD), [-1])
-  each = _WORD.size // size
-  length = message.shape[0]
-  if length % each:
-    message = tf.pad(message, [[0, -length % each]])
-  return tf.bitcast(tf.reshape(message, [-1, each]), _WORD)
-
-
-def _from_words(words: tf.Tensor, message: tf.Tensor) -> tf.Tensor:
-  """Returns the message that `_to_words` made words of; it was like this."""
-  size = message.dtype.size
-  if size == _WORD.size:
-    return tf.bitcast(words, message.dtype)
-  if size > _WORD.size:
-    return tf.bitcast(tf.reshape(words, [-1, size // _WORD.size]),
-                      message.dtype)
-  whole = tf.reshape(tf.bitcast(words, message.dtype), [-1])
-  length = message.shape[0]
-  return whole if whole.shape[0] == length else whole[:length]
+def _joined(vectors: Sequence[tf.Tensor]) -> tf.Tensor:
+  return vectors[0] if len(vectors) == 1 else tf.concat(vectors, 0)
 
 
 def gather_slices(values: Sequence[Any], peers: peers_lib.Peers,

@@ -43,6 +43,8 @@ class WireCodec:
       nearly 0 may have no smaller ones beside them.
     passes: how many times as long as a copy of the vector it takes to encode
       it, or to decode it; the cost model asks.
+    by_element: whether the message of vectors that are joined is theirs, one
+      after another, as when each number has its own bytes.
   """
 
   name: str
@@ -58,6 +60,7 @@ class WireCodec:
   overflows: Callable[[Any], Any] | None = None
   least: float = 0.0
   passes: float = 1.0
+  by_element: bool = False
 
   def bound(self, roundings: int) -> float:
     """Returns what so many roundings change at most, as a part of `unit_of`."""
@@ -106,6 +109,7 @@ def register_wire_codec(name: str, *, description: str,
                         unit_of: str = "magnitudes", has_feedback: bool = False,
                         overflows: Callable[[Any], Any] | None = None,
                         least: float = 0.0, passes: float = 1.0,
+                        by_element: bool = False,
                         override: bool = False) -> WireCodec:
   """Registers a codec, which `wire=name` then stands for.
 
@@ -130,6 +134,7 @@ def register_wire_codec(name: str, *, description: str,
     overflows: counts what is too large.
     least: what one rounding may lose of numbers that are nearly 0.
     passes: how long it takes.
+    by_element: whether each number has its own bytes.
     override: replaces a codec of that name instead of raising.
 
   Returns:
@@ -146,7 +151,8 @@ def register_wire_codec(name: str, *, description: str,
         "override=True to replace it.")
   _codecs[name] = WireCodec(name, description, encode, decode, num_bytes,
                             frozenset(dtypes), unit, is_exact_again, unit_of,
-                            has_feedback, overflows, least, passes)
+                            has_feedback, overflows, least, passes,
+                            by_element)
   return _codecs[name]
 
 

@@ -58,6 +58,9 @@ class MeasureTest(absltest.TestCase):
       self.assertGreater(link.bytes_per_second, 0)
     self.assertEqual([link.message_seconds is None for link in found],
                      [False, False, False, True, False, True])
+    self.assertEqual([link.busy_bytes_per_second is None for link in found],
+                     [False, False, True, True, True, True])
+    self.assertGreater(found[0].busy_bytes_per_second, 0)
 
 
 class PairsTest(parameterized.TestCase):
@@ -129,7 +132,23 @@ class ReportTest(absltest.TestCase):
               for numbers in ((1.0, 10.0, 0.5), (3.0, 30.0), (2.0, 90.0, 0.7))]
     self.assertEqual(link_results.summarize(inside), {
         "inside": {"latency_seconds": 2.0, "bytes_per_second": 30.0,
-                   "message_seconds": 0.6}, "across": None})
+                   "message_seconds": 0.6, "alone_bytes_per_second": 30.0},
+        "across": None})
+
+  def test_all_at_once(self):
+    busy = [link_results.LinkMeasurement(device(w), device((w + 1) % 4), 1e-4,
+                                         1e8, 0.0, rate)
+            for w, rate in enumerate((4e7, 5e7, 6e7, 2e8))]
+    across = link_results.summarize([*busy, *links_among(4, lambda *_: 1e8)])[
+        "across"]
+    self.assertEqual((across["bytes_per_second"],
+                      across["alone_bytes_per_second"]), (5.5e7, 1e8))
+    self.assertIn("SHARED: when all workers send at once, each has 0.55 of "
+                  "what one alone has: the switch", self.shown(busy))
+    # More than alone is nothing but noise.
+    self.assertEqual(link_results.summarize(busy[3:])["across"][
+        "bytes_per_second"], 1e8)
+    self.assertNotIn("SHARED", self.shown(busy[3:]))
 
   def test_few_workers_are_a_matrix(self):
     text = self.shown(links_among(3, lambda s, t: 1e6 * (10 * s + t + 1)))

@@ -23,6 +23,8 @@ class LinkMeasurement:
     bytes_per_second: of a large tensor alone on its way.
     message_seconds: what each further small tensor adds where many are under
       way at once; None where it wasn't measured.
+    busy_bytes_per_second: of a large tensor while each worker sends one and
+      receives one; None where it wasn't measured.
   """
 
   source: str
@@ -30,6 +32,7 @@ class LinkMeasurement:
   latency_seconds: float
   bytes_per_second: float
   message_seconds: float | None = None
+  busy_bytes_per_second: float | None = None
 
   @property
   def is_inside(self) -> bool:
@@ -50,17 +53,28 @@ def workers_of(links: Iterable[LinkMeasurement]) -> list[str]:
 
 
 def summarize(links: Sequence[LinkMeasurement]) -> dict[str, Any]:
-  """Returns the medians inside workers and across; None if there are none."""
-  summary = {}
+  """Returns the medians inside workers and across; None if there are none.
+
+  Bytes a second are those of an all-reduce, in which all send at once, where
+  that is less than what a tensor alone has.
+  """
+  summary: dict[str, Any] = {}
   for which, inside in (("inside", True), ("across", False)):
     chosen = [link for link in links if link.is_inside == inside]
     messages = [link.message_seconds for link in chosen
                 if link.message_seconds is not None]
+    if not chosen:
+      summary[which] = None
+      continue
+    alone = _median(link.bytes_per_second for link in chosen)
+    busy = [link.busy_bytes_per_second for link in chosen
+            if link.busy_bytes_per_second is not None]
     summary[which] = {
         "latency_seconds": _median(link.latency_seconds for link in chosen),
-        "bytes_per_second": _median(link.bytes_per_second for link in chosen),
+        "bytes_per_second": min(alone, _median(busy)) if busy else alone,
         "message_seconds": _median(messages) if messages else 0.0,
-    } if chosen else None
+        "alone_bytes_per_second": alone,
+    }
   return summary
 
 

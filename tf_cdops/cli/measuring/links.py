@@ -3,7 +3,8 @@
 All pairs take their turns in one tf.function, each after the other, and the
 sending worker's own clock times each: so neither the client nor the call of
 the function is part of any time. What is timed is a tensor's way to the target
-and one element's way back.
+and one element's way back. At last all workers of a ring send at once, as in an
+all-reduce: then a switch, or machines' cores, may be the limit, and not cables.
 
 With many workers there are too many pairs, and those at the distances 1, 2, 3
 and so on around a ring stand for all: each worker sends and receives equally
@@ -54,26 +55,31 @@ def measure(site: sites.Site, seconds: float = 12.0
     seconds: about how long it may take; then what there is must do. A first
       round of all is made in any case.
   """
-  middle, end = (time.monotonic() + part * seconds for part in (0.5, 1.0))
+  middle, most, end = (time.monotonic() + part * seconds
+                       for part in (0.5, 0.85, 1.0))
   across, inside = _across(site), _inside(site)
   pairs = [*across, *inside]
   if not pairs:
     return ()
   # A ring has each worker's costs: its own and its neighbour's.
-  ring = [*across[:len(site.topology.workers)], *inside[::2]]
+  around = across[:len(site.topology.workers)]
+  ring = [*around, *inside[::2]]
   with limits.limit(_LIMIT_SECONDS + seconds,
                     f"measuring the links among {site}"):
     alone = _Transfers(site, pairs)
     one = alone.rounds(_SMALL, _SMALL_ROUNDS, middle)
     many = _Transfers(site, ring, _SIDE_BY_SIDE).rounds(
         _SMALL, _SMALL_ROUNDS, middle)
-    size, large = alone.grown(end)
+    size, large = alone.grown(most)
+    busy_size, busy = (_Transfers(site, around, at_once=True).grown(end)
+                       if around else (0, {}))
   further = {pair: max(0.0, many[pair] - one[pair]) / (_SIDE_BY_SIDE - 1)
              for pair in ring}
   return tuple(
       link_results.LinkMeasurement(
           site.devices[pair.source], site.devices[pair.target], one[pair] / 2,
-          _rate(size, one[pair], large[pair]), further.get(pair))
+          _rate(size, one[pair], large[pair]), further.get(pair),
+          _rate(busy_size, one[pair], busy[pair]) if pair in busy else None)
       for pair in pairs)
 
 
@@ -100,14 +106,22 @@ def _inside(site: sites.Site) -> list[_Pair]:
 
 
 class _Transfers:
-  """A function in which each pair's source sends, one pair after another.
+  """A function in which each pair's source sends.
 
   It makes what it sends, and leaves nothing on the workers.
   """
 
   def __init__(self, site: sites.Site, pairs: Sequence[_Pair],
-               count: int = 1):
-    """Initializes; `count` tensors go side by side."""
+               count: int = 1, at_once: bool = False):
+    """Initializes.
+
+    Args:
+      site: the devices.
+      pairs: of them, to measure.
+      count: how many tensors of a pair go side by side.
+      at_once: whether all pairs do; else, one after another.
+    """
+    self._at_once = at_once
     self._devices, self._hosts = site.devices, site.topology.hosts
     self._copies = site.topology.device_types == {"CPU"}
     self._pairs, self._count = pairs, count
@@ -116,8 +130,9 @@ class _Transfers:
 
   def rounds(self, size: int, most: int, end: float) -> dict[_Pair, float]:
     """Returns each pair's median seconds, of at least one round."""
-    return {pair: statistics.median(each)
-            for pair, each in self._samples(size, most, end).items()}
+    return {pair: statistics.median(each) for pair, each in zip(
+        self._pairs, zip(*self._samples(size, most, end), strict=True),
+        strict=True)}
 
   def grown(self, end: float) -> tuple[int, dict[_Pair, float]]:
     """Returns a size that takes its time, and each pair's seconds for it."""
@@ -127,15 +142,17 @@ class _Transfers:
       size = min(size * _GROWTH, _LARGEST)
       took = sum(self._run(size))
     samples = self._samples(size, _LARGE_ROUNDS, end - took)
-    # Whatever else the machines do makes some slower, and none quicker.
-    return size, {pair: min(each) for pair, each in samples.items()}
+    # Whatever else the machines do makes some slower, and none quicker; but
+    # where all are under way, one may be quick since another waits.
+    least = (min(samples, key=max) if self._at_once
+             else map(min, zip(*samples, strict=True)))
+    return size, dict(zip(self._pairs, least, strict=True))
 
-  def _samples(self, size: int, most: int,
-               end: float) -> dict[_Pair, tuple[float, ...]]:
+  def _samples(self, size: int, most: int, end: float) -> list[list[float]]:
     rounds = [self._run(size)]
     while len(rounds) < most and time.monotonic() < end:
       rounds.append(self._run(size))
-    return dict(zip(self._pairs, zip(*rounds, strict=True), strict=True))
+    return rounds
 
   def _run(self, size: int) -> list[float]:
     # A clock that is set meanwhile may say anything.
@@ -149,7 +166,7 @@ class _Transfers:
                        tf.cast(size[0], tf.float32))
              for rank in {pair.source for pair in self._pairs}}
     # No pair begins before all workers are up.
-    last, times, arrived = [*sizes, *loads.values()], [], []
+    last, times, arrived, ends = [*sizes, *loads.values()], [], [], []
     for pair in self._pairs:
       host = self._hosts[pair.source_worker]
       with tf.control_dependencies(last):
@@ -163,8 +180,9 @@ class _Transfers:
       with tf.control_dependencies(arrived[-1:]):
         ended = _on(host, tf.timestamp)
       times.append(_on(host, tf.subtract, ended, started))
-      last = [ended]
-    with tf.control_dependencies(last):  # Lest times travel beside tensors.
+      ends.append(ended)
+      last = last if self._at_once else [ended]
+    with tf.control_dependencies(ends):  # Lest times travel beside tensors.
       held = [_on(self._hosts[pair.source_worker], tf.identity, one)
               for pair, one in zip(self._pairs, times, strict=True)]
     # TensorFlow sends nothing that isn't used.
