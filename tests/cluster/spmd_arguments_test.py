@@ -141,6 +141,13 @@ class OneWorkerTest(absltest.TestCase):
                                weights - 0.1 * gradient, rtol=1e-5)
     self.assertEqual(strategy.tell_others([3]), [[3]])
 
+  def test_messages_are_not_cut_into_pages(self):
+    update = tf_cdops.SpmdStrategy().extended._update_config_proto
+    config = tf.compat.v1.ConfigProto()
+    self.assertEqual(update(config).experimental.recv_buf_max_chunk, 1 << 16)
+    config.experimental.recv_buf_max_chunk = 5  # What a user wants, stays.
+    self.assertEqual(update(config).experimental.recv_buf_max_chunk, 5)
+
   def test_clusters_of_one(self):
     # A port in use, one program that is a cluster, and a second strategy.
     done = python_process.run_script("""

@@ -209,6 +209,23 @@ class SumsTest(parameterized.TestCase):
                                     **{argument: True})
 
 
+class ByElementTest(absltest.TestCase):
+
+  def test_a_message_of_several_is_theirs_one_after_another(self):
+    vectors = [tf.constant(np.random.default_rng(n).standard_normal(n),
+                           tf.float32) for n in (64, 1, 0, 1024, 7)]
+    vectors.append(tf.constant([0.0, -0.0, 1e30, np.inf, -np.inf, np.nan]))
+    codecs = [codec for codec in registry.wire_codecs() if codec.by_element]
+    self.assertContainsSubset(["bfloat16", "float16"],
+                              [codec.name for codec in codecs])
+    for codec in codecs:
+      together, *alone = (
+          tf.bitcast(codec.encode(vector), tf.uint8).numpy().reshape(-1)
+          for vector in (tf.concat(vectors, 0), *vectors))
+      np.testing.assert_array_equal(together, np.concatenate(alone))
+      self.assertLen(together, codec.num_bytes(1102, 4))
+
+
 class FeedbackTest(parameterized.TestCase):
   """Beside one large number, int8 rounds all small ones to 0."""
 
