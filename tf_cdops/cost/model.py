@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import functools
 import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -19,6 +20,11 @@ Usage = usage_lib.Usage
 # are, and the rest is taken to be like them. This keeps thousands of devices
 # quick.
 _WORK, _WORK_OF_ONE, _LEAST = 500_000, 2_000, 8
+# Elements for each device from which all parts of an all-reduce have about one
+# size, so that its loads are in proportion to its bytes.
+_EVEN = 64
+# How many devices' loads are kept of what was counted so: about 5 MB.
+_MOST_KEPT = 1 << 17
 # While a worker reads and adds what has come, its cable is idle, unless others
 # are under way: on 4 hosts at 500 Mbit/s one tensor of 64 MB took 1.15 times as
 # long as four of 16 MB.
@@ -54,25 +60,40 @@ class Cost:
   time: Time
 
 
+@dataclasses.dataclass(frozen=True)
+class _Known:
+  """What was counted: of all-reduces whole, and by phase."""
+
+  usages: dict[AllReduce, Usage] = dataclasses.field(default_factory=dict)
+  phases: dict[AllReduce, list[Usage]] = dataclasses.field(
+      default_factory=dict)
+
+
 class Model:
   """Costs on one topology and network; it remembers what it has counted."""
 
   def __init__(self, topology: topology_lib.Topology,
-               network: network_lib.Network | None = None, work: int = _WORK):
+               network: network_lib.Network | None = None, work: int = _WORK,
+               in_proportion: bool = False):
     """Initializes.
 
     Args:
       topology: the devices.
       network: the links; those that are common for such devices if None.
       work: how many transfers are looked at, to tell what a batch costs.
+      in_proportion: whether large all-reduces are taken to use the links in
+        proportion to their bytes, not to the last element: then those of an
+        algorithm and rotation are counted once, for all plans, and kept for
+        later batches on the same devices.
     """
     self.topology, self._work = topology, work
+    self._even = _EVEN * len(topology.devices) if in_proportion else 0
     self.network = network or network_lib.Network.common(topology)
     # Rotations after which the roles are the same again.
     self._period = math.lcm(
         len(topology.devices), len(topology.workers),
         *{len(ranks) for ranks in topology.workers})
-    self._known: dict[AllReduce, Usage] = {}
+    self._known = _kept(topology) if in_proportion else _Known()
 
   def knows(self, algorithm: registry.Algorithm) -> bool:
     """Whether the algorithm's cost on these devices can be told."""
@@ -118,7 +139,10 @@ class Model:
       alike[one.rotation].append(one)
     weights = {rotation: sum(counts[one] * one.num_bytes for one in some)
                for rotation, some in alike.items()}
-    heaviest = sorted(alike, key=lambda rotation: -weights[rotation])
+    # Of those with about one weight, the first: plans that are compared then
+    # have the same ones.
+    heaviest = sorted(alike, key=lambda rotation: (
+        -round(4 * math.log2(weights[rotation])), rotation))
     like_one = lambda one, rotations: dataclasses.replace(
         self._usage(one).scaled(
             sum(counts[other] for r in rotations for other in alike[r]),
@@ -143,11 +167,20 @@ class Model:
         worker_bytes=np.maximum(most.worker_bytes, mean.worker_bytes))
 
   def _usage(self, one: AllReduce) -> Usage:
-    if one not in self._known:
-      self._known[one] = usage_lib.count(
-          one.algorithm, self.topology, one.elements, one.itemsize,
-          one.rotation)
-    return self._known[one]
+    counted, size = self._counted(one)
+    used = self._known.usages.get(counted)
+    if used is None:
+      used = usage_lib.count(one.algorithm, self.topology, counted.elements,
+                             one.itemsize, one.rotation)
+      self._known.usages[counted] = used
+    return used if size == 1 else used.scaled(1, size)
+
+  def _counted(self, one: AllReduce) -> tuple[AllReduce, float]:
+    """Returns what is counted for an all-reduce, and how much larger it is."""
+    if not self._even or one.elements < self._even:
+      return one._replace(packed=False), 1
+    return (one._replace(packed=False, elements=self._even),
+            one.elements / self._even)
 
   def _together(self, used: Usage) -> Time:
     inside, across = self.network.inside, self.network.across
@@ -171,9 +204,14 @@ class Model:
 
   def _alone(self, one: AllReduce) -> Time:
     """How long one takes by itself."""
-    time = self.times(usage_lib.count_by_phase(
-        one.algorithm, self.topology, one.elements, one.itemsize,
-        one.rotation))
+    counted, size = self._counted(one)
+    phases = self._known.phases.get(counted)
+    if phases is None:
+      phases = usage_lib.count_by_phase(
+          one.algorithm, self.topology, counted.elements, one.itemsize,
+          one.rotation)
+      self._known.phases[counted] = phases
+    time = self.times(phase.scaled(1, size) for phase in phases)
     return dataclasses.replace(
         time, across=time.across * (1 + IDLE / one.algorithm.shards))
 
@@ -189,3 +227,19 @@ class Model:
       else:
         across += time.across
     return Time(latency, inside, across, overhead)
+
+
+def _kept(topology: topology_lib.Topology) -> _Known:
+  """Returns what was counted on these devices; anew, when it is too much."""
+  known = _kept_for_ever(topology)
+  kept = len(known.usages) + sum(map(len, known.phases.values()))
+  if kept * len(topology.devices) > _MOST_KEPT:
+    known.usages.clear()
+    known.phases.clear()
+  return known
+
+
+@functools.lru_cache(maxsize=4)
+def _kept_for_ever(topology: topology_lib.Topology) -> _Known:
+  del topology  # Each has its own.
+  return _Known()
