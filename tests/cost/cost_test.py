@@ -170,6 +170,31 @@ class ModelTest(parameterized.TestCase):
                      (0, 0, 0))
 
 
+class InProportionTest(parameterized.TestCase):
+
+  @parameterized.product(
+      name=("xring", "ps", "rechd", "hierarchical_copy", "ps/xring"),
+      shape=((3, 2), (8, 1), (5, 4)), elements=(100_003, 1_000_000, 50))
+  def test_costs_about_the_same(self, name, shape, elements):
+    topology = workers_of(*shape)
+    batch = [cost.AllReduce(registry.lookup(name, shards), elements + i, 4, i)
+             for i in range(5) for shards in (1, 4)]
+    exact = cost.Model(topology).cost(batch)
+    quick = cost.Model(topology, in_proportion=True).cost(batch)
+    self.assertAlmostEqual(quick.time.total / exact.time.total, 1, delta=0.01)
+    self.assertEqual(quick.usage.messages.tolist(),
+                     exact.usage.messages.tolist())
+
+  def test_what_is_kept_has_a_limit(self):
+    topology = topology_lib.Topology.grid(64, 2)
+    algorithm = registry.lookup("ps")
+    for size in range(1, 4000):  # So small that each is counted by itself.
+      if size % 40 == 0:
+        model = cost.Model(topology, in_proportion=True)
+        model.cost(cost.AllReduce(algorithm, size + i, 4) for i in range(40))
+        self.assertLess(len(model._known.usages) * 128, 2 << 17)
+
+
 class TimeTest(parameterized.TestCase):
 
   def network(self) -> cost.Network:

@@ -91,8 +91,12 @@ class Unit:
 def of_algorithm(model: model_lib.Model,
                  algorithm: registry.Algorithm) -> Unit:
   """Returns the unit of an algorithm that has a formula."""
-  # Not all rotations cross between workers as often.
-  found = [_at_rotation(model, algorithm, rotation) for rotation in (0, 1)]
+  sizes = {len(ranks) for ranks in model.topology.workers}
+  # Not all rotations cross between workers as often, but in pairs of workers
+  # that are alike, and where all is between workers.
+  alike = len(sizes) == 1 and (algorithm.pair is not None or sizes == {1})
+  found = [_at_rotation(model, algorithm, rotation)
+           for rotation in range(1 if alike else 2)]
   worst = lambda spreads: max(spreads, key=lambda one: one.over(1, 0))
   return Unit(
       max(unit.latency for unit in found),

@@ -4,7 +4,7 @@ import collections
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -66,7 +66,7 @@ class Usage:
                np.zeros((2, len(topology.devices) + w)), np.zeros((2, w)),
                np.zeros((2, w)), np.zeros(w))
 
-  @property
+  @functools.cached_property
   def busiest(self) -> tuple[int, int]:
     """The device and the worker with the largest loads."""
     return int(self.device_bytes.argmax()), int(self.worker_bytes.argmax())
@@ -96,20 +96,31 @@ class Usage:
         self.links + other.links,
         max(self.basis, other.basis, key=BASES.index))
 
-  def scaled(self, steps: int, size: float) -> "Usage":
-    """Returns it with `steps` times the steps and `size` times the bytes."""
-    return dataclasses.replace(
-        self, steps=self.steps * steps, latencies=self.latencies * steps,
-        inside=round(self.inside * size), across=round(self.across * size),
-        device_bytes=self.device_bytes * size,
-        worker_bytes=self.worker_bytes * size,
-        messages=self.messages * steps, coded=self.coded * size)
+  @classmethod
+  def weighted(cls, weights: Mapping["Usage", tuple[int, float]]) -> "Usage":
+    """Returns what several use: so often the steps, so many times the bytes.
 
-  def with_even_loads(self, level: Callable[..., np.ndarray]) -> "Usage":
+    At once: one by one takes 5 times as long, and plans are full of it.
+    """
+    used, (often, sizes) = weights.keys(), zip(*weights.values(), strict=True)
+    times = lambda weights, loads: np.tensordot(weights, list(loads), 1)
+    return cls(
+        int(times(often, (one.steps for one in used))),
+        times(often, (one.latencies for one in used)),
+        round(float(times(sizes, (one.inside for one in used)))),
+        round(float(times(sizes, (one.across for one in used)))),
+        times(sizes, (one.device_bytes for one in used)),
+        times(sizes, (one.worker_bytes for one in used)),
+        times(often, (one.messages for one in used)),
+        times(sizes, (one.coded for one in used)),
+        sum(one.links for one in used),
+        max((one.basis for one in used), key=BASES.index))
+
+  def with_even_loads(self, level: Callable[[np.ndarray], np.ndarray]
+                      ) -> "Usage":
     """Returns it with all devices loaded alike, all hosts and all workers."""
     hosts = self.worker_bytes.shape[1]
-    even = lambda loads: np.broadcast_to(
-        level(loads, axis=-1, keepdims=True), loads.shape)
+    even = lambda loads: np.broadcast_to(level(loads), loads.shape)
     return dataclasses.replace(
         self, worker_bytes=even(self.worker_bytes),
         messages=even(self.messages), coded=even(self.coded),
@@ -117,23 +128,32 @@ class Usage:
                                 even(self.device_bytes[:, -hosts:])]))
 
 
+def mean(loads: np.ndarray) -> np.ndarray:
+  """Returns the mean of each row."""
+  return loads.mean(axis=-1, keepdims=True)
+
+
+def least_mean(loads: np.ndarray) -> np.ndarray:
+  """Returns the mean or the median of each row, whichever is less."""
+  middle = loads.shape[-1] // 2  # `np.median` imports for 15 ms.
+  return np.minimum(mean(loads), mean(np.sort(loads)[
+      ..., middle - 1 + loads.shape[-1] % 2:middle + 1]))
+
+
 def count_by_phase(algorithm: registry.Algorithm,
                    topology: topology_lib.Topology, elements: int,
                    itemsize: int = 1, rotation: int = 0) -> list[Usage]:
   """Returns what one all-reduce uses, in phases that wait for each other."""
   phases, basis = _phases(algorithm, topology, elements, rotation)
-  weight = _weight(phases, topology)
-  return [_usage([phase], topology, itemsize, basis, weight)
-          for phase in phases]
+  return _usages(phases, topology, itemsize, basis, range(len(phases)))
 
 
 def count(algorithm: registry.Algorithm, topology: topology_lib.Topology,
           elements: int, itemsize: int = 1, rotation: int = 0) -> Usage:
   """Returns what one all-reduce uses in all."""
   phases, basis = _phases(algorithm, topology, elements, rotation)
-  if not phases:
-    return Usage.nothing(topology)
-  return _usage(phases, topology, itemsize, basis, _weight(phases, topology))
+  found = _usages(phases, topology, itemsize, basis, [0] * len(phases))
+  return found[0] if found else Usage.nothing(topology)
 
 
 def _phases(algorithm: registry.Algorithm, topology: topology_lib.Topology,
@@ -177,62 +197,73 @@ def _traced(algorithm: registry.Algorithm, length: int, group: base.Group
           ], "modelled" if fabric.native_steps else "traced"
 
 
-def _weight(phases: Sequence[registry.Phase],
-            topology: topology_lib.Topology) -> float:
-  """Returns what a byte between workers counts for."""
-  if len(topology.workers) < 3 or not phases:
-    return 1
-  worker_of = _worker_of(topology)
-  sources, targets = (worker_of[end] for end in _ends(phases))
-  crossing = (sources != targets) & (_joined([p.elements for p in phases]) > 0)
-  sources, targets = sources[crossing], targets[crossing]
-  senders = np.zeros(len(topology.workers), int)
-  senders[targets] = sources  # The last, where a worker has several.
-  return CONTENTION if (senders[targets] != sources).any() else 1
+def _usages(phases: Sequence[registry.Phase], topology: topology_lib.Topology,
+            itemsize: int, basis: str, rows: Sequence[int]) -> list[Usage]:
+  """Adds up phases, at once: for thousands of plans, one by one takes long.
 
-
-def _usage(phases: Sequence[registry.Phase], topology: topology_lib.Topology,
-           itemsize: int, basis: str, weight: float) -> Usage:
-  """Adds up phases, at once: for thousands of plans, one by one takes long."""
+  Args:
+    phases: that follow each other.
+    topology: the devices.
+    itemsize: of an element.
+    basis: how the phases were got.
+    rows: for each phase, in which of the usages it is, from 0 on.
+  """
+  if not phases:
+    return []
   worker_of, workers = _worker_of(topology), len(topology.workers)
-  ends = _ends(phases)
-  workers_at = [worker_of[end] for end in ends]
-  crosses = workers_at[0] != workers_at[1]
-  counts = [len(p.sources) for p in phases]
-  starts = [0, *itertools.accumulate(counts)]
-  of_phase = [crosses[start:end] for start, end in itertools.pairwise(starts)]
-  sizes = _joined([p.num_bytes(itemsize, crossing) for p, crossing
-                   in zip(phases, of_phase, strict=True)])
-  across = sizes * crosses
-  latencies = np.zeros(2, int)
-  for p, crossing in zip(phases, of_phase, strict=True):
-    latencies[int((crossing & (p.elements > 0)).any())] += p.steps + p.hidden
+  counts, number = [len(p.sources) for p in phases], rows[-1] + 1
+  # All sources, and then all targets.
+  ends = np.concatenate([*(p.sources for p in phases),
+                         *(p.targets for p in phases)])
+  workers_at = worker_of[ends]
+  senders, receivers = workers_at.reshape(2, -1)
+  crosses = senders != receivers
+  crossing = crosses & (_joined([p.elements for p in phases]) > 0)
+  starts = list(itertools.accumulate(counts[:-1], initial=0))
+  parts = [crosses[start:start + count]
+           for start, count in zip(starts, counts, strict=True)]
+  sizes = _joined([p.num_bytes(itemsize, part)
+                   for p, part in zip(phases, parts, strict=True)])
+  row = np.repeat(rows, counts)
+  row_of_end = np.concatenate([2 * row, 2 * row + 1])
+  # Of each usage: at each source, and at each target.
+  add = lambda at, loads, count: np.bincount(
+      row_of_end * count + at, np.concatenate([loads, loads]),
+      2 * number * count).reshape(number, 2, count)
+  steps, waits = np.zeros(number, int), np.zeros((number, 2), int)
+  for r, p, is_across in zip(
+      rows, phases, np.logical_or.reduceat(crossing, starts).tolist(),
+      strict=True):
+    steps[r] += p.steps
+    waits[r, int(is_across)] += p.steps + p.hidden
   # A link's payload goes in as many messages as there are steps.
   sent = (sizes > 0) * np.repeat([p.steps + p.hidden for p in phases], counts)
-  handled = np.array([
-      np.bincount(workers_at[0], sent * ~crosses, workers),
-      sum(np.bincount(end, sent * crosses, workers) for end in workers_at)])
-  coded = np.zeros(workers)
+  inside = add(ends, sizes * ~crosses, len(worker_of))
+  between = add(workers_at, sizes * crosses, workers)
+  messages = np.array([add(workers_at, sent * ~crosses, workers)[:, 0],
+                       add(workers_at, sent * crosses, workers).sum(axis=1)])
+  coded = np.zeros((number, workers))
   if any(p.wire is not None for p in phases):
-    passed = _joined([
-        p.elements * p.are_coded(crossing) * itemsize
+    coded = add(workers_at, _joined([
+        p.elements * p.are_coded(part) * itemsize
         * (p.wire.codec.passes if p.wire is not None else 0)
-        for p, crossing in zip(phases, of_phase, strict=True)])
-    for end in workers_at:
-      coded += np.bincount(end, passed, workers)
-  return Usage(
-      sum(p.steps for p in phases), latencies, int((sizes - across).sum()),
-      int(across.sum()),
-      np.array([np.bincount(end, sizes - across, len(worker_of))
-                for end in ends]),
-      np.array([np.bincount(end, weight * across, workers)
-                for end in workers_at]), handled, coded, len(sizes), basis)
+        for p, part in zip(phases, parts, strict=True)]), workers).sum(axis=1)
+  weight = _weight(senders[crossing], receivers[crossing], workers)
+  links = np.bincount(row).tolist()
+  return [
+      Usage(int(steps[r]), waits[r], int(inside[r, 0].sum()),
+            int(between[r, 0].sum()), inside[r], weight * between[r],
+            messages[:, r], coded[r], links[r], basis)
+      for r in range(number)]
 
 
-def _ends(phases: Sequence[registry.Phase]) -> tuple[np.ndarray, np.ndarray]:
-  """Returns all links' sources, and their targets."""
-  return (_joined([p.sources for p in phases]),
-          _joined([p.targets for p in phases]))
+def _weight(sources: np.ndarray, targets: np.ndarray, workers: int) -> float:
+  """Returns what a byte between these workers counts for."""
+  if workers < 3:
+    return 1
+  senders = np.zeros(workers, int)
+  senders[targets] = sources  # The last, where a worker has several.
+  return CONTENTION if (senders[targets] != sources).any() else 1
 
 
 def _joined(rows: Sequence[np.ndarray]) -> np.ndarray:

@@ -46,7 +46,7 @@ def choose(sizes: Sequence[TensorSize], topology: topology_lib.Topology,
   plans = list(map(batch.plan, rules))
   if len(plans) == 1:
     return plans[0]
-  model = cost.Model(topology, links, _WORK)
+  model = cost.Model(topology, links, _WORK, in_proportion=True)
   chosen, time = _quickest(plans, model, sizes)
   if packing.wanted or len(topology.workers) == 1 or backward_seconds == 0:
     return plans[chosen]

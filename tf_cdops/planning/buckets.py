@@ -2,7 +2,8 @@
 
 import dataclasses
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from typing import cast
 
 # Bytes an element, by the name of its type.
 ITEMSIZES = {
@@ -59,11 +60,6 @@ class Bucket:
   wired: bool = False
 
 
-def bytes_together(known: Iterable[int | None]) -> int | None:
+def bytes_together(known: Collection[int | None]) -> int | None:
   """Returns the bytes of a bucket; None if a tensor's aren't known."""
-  total = 0
-  for num_bytes in known:
-    if num_bytes is None:
-      return None
-    total += num_bytes
-  return total
+  return None if None in known else sum(cast(Collection[int], known))

@@ -4,6 +4,7 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
+from typing import cast
 
 # A pack is a copy, so its size is what packing costs in memory.
 DEFAULT_CAP = 64 << 20
@@ -58,7 +59,8 @@ def divide(positions: Sequence[int], num_bytes: Sequence[int | None],
   """
   known = [i for i in positions if num_bytes[i] is not None]
   yield from ([i] for i in positions if num_bytes[i] is None)
-  weight = lambda i: num_bytes[i] or 0
+  # Called for each tensor of each plan that is compared.
+  weight = cast(Callable[[int], int], num_bytes.__getitem__)
   if packing.num_packs:
     if tail := _first(known, weight, packing.tail):
       yield tail
@@ -108,10 +110,10 @@ def _capped(positions: Sequence[int], weight: Callable[[int], int], cap: int,
   pack: list[int] = []
   load = 0
   for i in positions:
-    if pack and (load + weight(i) > cap or len(pack) == group):
+    load += (own := weight(i))
+    if pack and (load > cap or len(pack) == group):
       yield pack
-      pack, load = [], 0
+      pack, load = [], own
     pack.append(i)
-    load += weight(i)
   if pack:
     yield pack

@@ -147,7 +147,8 @@ def _bucket(content: Any, batch: Batch, where: str) -> buckets_lib.Bucket:
   if len(dtypes) > 1:
     _refuse(f"{where} must have tensors of one dtype, and they are of "
             f"{' and '.join(dtypes)}")
-  num_bytes = buckets_lib.bytes_together(batch.tensors[i][1] for i in tensors)
+  num_bytes = buckets_lib.bytes_together(
+      [batch.tensors[i][1] for i in tensors])
   if num_bytes is None and (len(tensors) > 1 or shards > 1):
     _refuse(f"{where} must have one tensor and one shard: it has a tensor "
             "whose size isn't known")

@@ -69,12 +69,16 @@ def all_reduces(plan: Plan, sizes: Sequence[TensorSize],
                 ) -> list[cost.AllReduce]:
   """Returns a plan's buckets, or some of them, as the cost model takes them."""
   found = []
+  # Looked up for each bucket, they take more than half of the time.
+  algorithms: dict[tuple[str, int, bool], registry.Algorithm] = {}
   for bucket in plan.buckets if buckets is None else buckets:
+    key = bucket.algorithm, bucket.shards, bucket.wired
+    if key not in algorithms:
+      algorithms[key] = plan.algorithm(bucket)
     itemsize = buckets_lib.ITEMSIZES[sizes[bucket.tensors[0]].dtype]
     found.append(cost.AllReduce(
-        plan.algorithm(bucket),
-        (bucket.num_bytes or 0) // itemsize, itemsize, bucket.rotation,
-        len(bucket.tensors) > 1))
+        algorithms[key], (bucket.num_bytes or 0) // itemsize, itemsize,
+        bucket.rotation, len(bucket.tensors) > 1))
   return found
 
 
@@ -108,25 +112,23 @@ def make_buckets(
   together: dict[tuple[Choice, str], list[int]] = collections.defaultdict(list)
   for (line, dtype), positions in alike.items():
     together[choices[line], dtype] += positions
-  packs = []
-  for (choice, _), positions in together.items():
-    for run in _runs(sorted(positions), cuts if choice.pack else ()):
-      for pack in packs_lib.divide(run, all_bytes, choice.pack, packing):
-        packs.append((choice, pack))
-  packs.sort(key=lambda item: -item[1][-1])
   # Those that rotate among as many share the balance.
-  counts = {choice: rotations_lib.count(topology, "/" in choice.algorithm)
-            for choice in choices}
-  balancers = {count: rotations_lib.Rotations(count)
-               for count in set(counts.values())}
+  balancers: dict[int, rotations_lib.Rotations] = {}
+  packs: list[tuple[Sequence[int], Choice, rotations_lib.Rotations]] = []
+  for (choice, _), positions in together.items():
+    count = rotations_lib.count(topology, "/" in choice.algorithm)
+    balancer = balancers.setdefault(count, rotations_lib.Rotations(count))
+    for run in _runs(sorted(positions), cuts if choice.pack else ()):
+      packs += [(pack, choice, balancer) for pack in packs_lib.divide(
+          run, all_bytes, choice.pack, packing)]
+  packs.sort(key=lambda item: -item[0][-1])
   buckets = []
   largest = max((num_bytes or 0 for num_bytes in all_bytes), default=0)
-  for choice, pack in packs:
-    total = buckets_lib.bytes_together(all_bytes[i] for i in pack)
+  for pack, choice, balancer in packs:
+    total = buckets_lib.bytes_together([all_bytes[i] for i in pack])
     # A tensor whose shape isn't known travels unsharded.
     shards = 1 if total is None else choice.shards
-    rotation = balancers[counts[choice]].next(
-        shards, largest if total is None else total)
+    rotation = balancer.next(shards, largest if total is None else total)
     buckets.append(Bucket(
         tuple(pack), choice.algorithm, shards, rotation, total,
         choice.wired and wire is not None

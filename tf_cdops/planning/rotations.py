@@ -33,11 +33,14 @@ class Rotations:
 
   def next(self, shards: int, num_bytes: int) -> int:
     """Returns that of the first shard, having loaded those of all."""
-    while self._heap[0][0] != self._loads[self._heap[0][1]]:
-      stale = self._heap[0][1]
-      heapq.heapreplace(self._heap, (self._loads[stale], stale))
-    first = self._heap[0][1]
-    for shard in range(shards):
-      # One more than its bytes: those of no or of unknown size go round, too.
-      self._loads[(first + shard) % len(self._loads)] += num_bytes // shards + 1
+    loads, heap = self._loads, self._heap
+    while heap[0][0] != loads[heap[0][1]]:
+      stale = heap[0][1]
+      heapq.heapreplace(heap, (loads[stale], stale))
+    first = heap[0][1]
+    # One more than its bytes: those of no or of unknown size go round, too.
+    more = num_bytes // shards + 1
+    # A shard for each changes nothing in who has the fewest.
+    for shard in range(first, first + shards % len(loads)):
+      loads[shard % len(loads)] += more
     return first

@@ -37,6 +37,7 @@ class Algorithm:
       model.
     pair: for "intra/inter", the two algorithms.
     shards: in how many parts it sums, side by side.
+    part: what sums each of them; None if it isn't known.
     wire: how its messages are encoded; None for not at all.
   """
 
@@ -56,6 +57,7 @@ class Algorithm:
   modelled: bool = False
   pair: "tuple[Algorithm, Algorithm] | None" = None
   shards: int = 1
+  part: "Algorithm | None" = None
   wire: wire_lib.Wire | None = None
 
   def __post_init__(self) -> None:

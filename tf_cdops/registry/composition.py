@@ -52,7 +52,7 @@ def sharded(algorithm: Algorithm, shards: int) -> Algorithm:
       algorithm, name=algorithm.name + (f"#{shards}" if shards > 1 else ""),
       all_reduce=all_reduce, traffic=traffic if algorithm.traffic else None,
       reduce_scatter=None, all_gather=None, reduce=None, broadcast=None,
-      shards=shards)
+      shards=shards, part=algorithm)
 
 
 @functools.lru_cache(maxsize=256)

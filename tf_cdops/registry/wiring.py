@@ -54,7 +54,8 @@ def wired(algorithm: Algorithm, wire: wire_lib.Wire) -> Algorithm:
   return dataclasses.replace(
       algorithm, all_reduce=all_reduce, wire=wire,
       traffic=traffic if algorithm.traffic else None,
-      reduce_scatter=None, all_gather=None, reduce=None, broadcast=None)
+      reduce_scatter=None, all_gather=None, reduce=None, broadcast=None,
+      part=wired(algorithm.part, wire) if algorithm.part else None)
 
 
 def can_be_wired(algorithm: Algorithm, wire: wire_lib.Wire) -> bool:
