@@ -207,8 +207,10 @@ def run(case: Case, weights: Sequence[str], folder: pathlib.Path
     seen += f", went on from epoch {results[0]['epochs'][0]}"
     if any(one["weights"] != list(weights) for one in results):
       wrong.append("the weights differ")
-    if any(one["epochs"][0] not in (case.epoch, case.epoch + 1) or
-           one["epochs"] != results[0]["epochs"] for one in results):
+    # How far a program comes in some seconds is the machine's matter.
+    if any(one["epochs"] != results[0]["epochs"]
+           or (case.phase != "start" and one["epochs"][0] not in
+               (case.epoch, case.epoch + 1)) for one in results):
       wrong.append(f"it went on from {[one['epochs'] for one in results]}")
   elif case.max_restarts or code in (0, None):
     wrong.append(f"exit code {code}")
