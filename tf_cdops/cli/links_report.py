@@ -35,9 +35,10 @@ def show(links: Sequence[link_results.LinkMeasurement]) -> None:
   else:
     output.table("links: µs of latency / MB/s", ("from", "to", ">link"), [
         (*_ends(link), _cell(link)) for link in links])
-  for sentence in medians(link_results.summarize(links)):
+  summary = link_results.summarize(links)
+  for sentence in medians(summary):
     print(sentence)
-  across = link_results.summarize(links)["across"]
+  across = summary["across"]
   if across is not None:
     part = across["bytes_per_second"] / across["alone_bytes_per_second"]
     if part < _SHARED:

@@ -11,7 +11,10 @@ _WORD = tf.int32
 
 
 class Messages:
-  """Makes words of vectors, and vectors of words, on one device."""
+  """Makes words of vectors, and vectors of words, on one device.
+
+  Words first: they show in which dtype the codec's messages are.
+  """
 
   def __init__(self, fabric: tensorflow_fabric.TensorFlowFabric, codec: Any,
                place: str, dtype: tf.DType):
