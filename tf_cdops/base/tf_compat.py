@@ -4,7 +4,8 @@ Each one is here because no public name does its job. Checked with TensorFlow
 2.16 and 2.21.
 """
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -47,6 +48,24 @@ def unmirrored_variable(initial_value: Any) -> Any:
   return _variables.ResourceVariable(
       initial_value, trainable=False, name="tf_cdops_wire",
       collections=[tf.compat.v1.GraphKeys.LOCAL_VARIABLES])
+
+
+@contextlib.contextmanager
+def unoptimized() -> Iterator[None]:
+  """Functions that this thread calls here are run as they were traced.
+
+  Public options hold for the whole program.
+  """
+  context = _context.context()
+  before = context.function_call_options
+  config = tf.compat.v1.ConfigProto()
+  config.graph_options.rewrite_options.disable_meta_optimizer = True
+  context.function_call_options = _context.FunctionCallOptions(
+      before.executor_type, config)
+  try:
+    yield
+  finally:
+    context.function_call_options = before
 
 
 class SavedAsTensor(tf.__internal__.tracking.Trackable):

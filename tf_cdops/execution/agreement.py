@@ -14,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_cdops.base import errors
+from tf_cdops.base import tf_compat
 from tf_cdops.base import topology as topology_lib
 from tf_cdops.execution import differences
 from tf_cdops.execution import tensor_names
@@ -116,7 +117,9 @@ class Agreement:
 
   def _suspects(self) -> list[int]:
     """Returns in which variables some replicas may differ."""
-    sums = [one.numpy() for one in self._checksums()]
+    # To optimize it takes longer, the first time, than it ever saves.
+    with tf_compat.unoptimized():
+      sums = [one.numpy() for one in self._checksums()]
     told = differences.joined(self._tell(
         [hashlib.blake2b(one.tobytes(), digest_size=16).hexdigest()
          for one in sums]))
@@ -171,13 +174,14 @@ def _checksum(handles: Sequence[tf.Tensor],
     variables: of one type, with as many elements, on whichever replica.
   """
   dtype, flat = variables[0].dtype, tf.constant([-1])
-  vectors = [tf.reshape(
-      tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype), flat)
-             for handle in handles]
-  values = vectors[0] if len(vectors) == 1 else tf.concat(vectors, 0)
+  values = [tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype)
+            for handle in handles]
+  vectors = [value if value.shape.rank == 1 else
+             tf.raw_ops.Reshape(tensor=value, shape=flat) for value in values]
+  vector = vectors[0] if len(vectors) == 1 else tf.concat(vectors, 0)
   word = _word(dtype)
   words = tf.reshape(
-      (tf.cast if dtype == tf.bool else tf.bitcast)(values, word), flat)
+      (tf.cast if dtype == tf.bool else tf.bitcast)(vector, word), flat)
   count = (sum(variable.shape.num_elements() for variable in variables)
            * max(1, dtype.size // word.size))
   return tf.reduce_sum(tf.cast(words, tf.int64) * tf.range(
