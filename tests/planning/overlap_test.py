@@ -45,6 +45,28 @@ class CutsTest(absltest.TestCase):
       self.assertAlmostEqual(finish_of(found, seconds, arrived, fixed), best,
                              msg=f"{seconds} {arrived} {fixed} {found}")
 
+  def test_are_the_best_of_those_with_short_packs(self):
+    chance = random.Random(7)
+    for _ in range(60):
+      count = chance.randint(1, 8)
+      seconds = [chance.choice((1.0, 2.0, 7.0)) for _ in range(count)]
+      arrived = overlap.arrivals(count, chance.choice((0.0, 3.0, 20.0)))
+      longest = chance.choice((0.5, 3.0, 8.0))
+
+      def is_short(cuts, seconds=seconds, longest=longest):
+        return all(end - start == 1 or sum(seconds[start:end]) <= longest
+                   for start, end in itertools.pairwise(
+                       (0, *cuts, len(seconds))))
+
+      every = [some for many in range(count)
+               for some in itertools.combinations(range(1, count), many)]
+      best = min(finish_of(cuts, seconds, arrived, 0.5)
+                 for cuts in every if is_short(cuts))
+      found = overlap.cuts(seconds, arrived, 0.5, longest=longest)
+      self.assertTrue(is_short(found), f"{seconds} {longest} {found}")
+      self.assertAlmostEqual(finish_of(found, seconds, arrived, 0.5), best,
+                             msg=f"{seconds} {arrived} {longest} {found}")
+
   def test_nothing_is_cut_where_all_is_there_at_once(self):
     self.assertEqual(overlap.cuts([1.0] * 9, [0.0] * 9, 0.1), ())
 
@@ -92,6 +114,14 @@ class PlanTest(absltest.TestCase):
     self.assertLessEqual(
         model.cost(planner.all_reduces(cut, tensors)).time.total,
         1.01 * seconds)
+
+  def test_many_are_under_way_while_devices_are_said_to_compute(self):
+    sizes = [400_000] * 200
+    for seconds in (1.0, 10.0, 100.0):
+      packs = plan(sizes, backward_seconds=seconds).buckets
+      self.assertBetween(len(packs), 16, 48)
+      self.assertLessEqual(max(pack.num_bytes for pack in packs),
+                           sum(sizes) / 16)
 
   def test_every_tensor_is_sent_once_the_last_first(self):
     chance = random.Random(3)

@@ -10,6 +10,7 @@ MB each (Li et al., VLDB 2020); here links and backward pass decide.
 
 import bisect
 import itertools
+import math
 from collections.abc import Iterable, Sequence
 
 # Cuts are looked for between so many runs of tensors, at most.
@@ -34,7 +35,8 @@ def finish(loads: Iterable[tuple[float, float]]) -> float:
 
 
 def cuts(seconds: Sequence[float], arrived: Sequence[float],
-         fixed: float, most: int = _RUNS) -> tuple[int, ...]:
+         fixed: float, most: int = _RUNS,
+         longest: float = math.inf) -> tuple[int, ...]:
   """Returns the cuts with which the links have carried everything soonest.
 
   Args:
@@ -42,6 +44,8 @@ def cuts(seconds: Sequence[float], arrived: Sequence[float],
     arrived: when each is there; the last tensor is first.
     fixed: what each pack takes beside.
     most: how many packs there may be.
+    longest: how long links may be busy with a pack; one run of tensors, which
+      isn't cut, may take longer.
 
   Returns:
     Positions, rising: packs reach from one to the next.
@@ -53,10 +57,13 @@ def cuts(seconds: Sequence[float], arrived: Sequence[float],
   # How soon all from a position on can have been carried, and where the pack
   # that begins there ends.
   soonest = {len(seconds): (0.0, len(seconds))}
+  following = len(seconds)
   for start in reversed(starts):
     soonest[start] = min(
         (max(carried, arrived[start]) + fixed + before[end] - before[start],
-         end) for end, (carried, _) in soonest.items())
+         end) for end, (carried, _) in soonest.items()
+        if end == following or before[end] - before[start] <= longest)
+    following = start
   found, at = [], 0
   while (at := soonest[at][1]) < len(seconds):
     found.append(at)
