@@ -51,6 +51,10 @@ class Group:
     children.ask_all(peers, [{"do": "join"} | dict(join) for join in joins],
                      _BUILD_LIMIT)
 
+  @property
+  def pids(self) -> list[int]:
+    return [peer.pid for peer in self._peers]
+
   def ask(self, do: str, **request: Any) -> list[dict[str, Any]]:
     """Asks all of them the same."""
     return children.ask_all(self._peers,

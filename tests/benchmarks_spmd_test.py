@@ -9,7 +9,7 @@ from benchmarks.spmd import report
 from benchmarks.spmd import targets
 
 _LARGE = cells.Cell(4, link_cells.SLOW, "big")
-_TRAINING = cells.Cell(4, link_cells.SLOW, "train32")
+_TRAINING = cells.Cell(4, link_cells.SLOW, "train80")
 _RING = f"{all_cells.MULTI_WORKER}, ring"
 
 

@@ -11,8 +11,8 @@ from benchmarks.links import cells as link_cells
 LOOPBACK = all_cells.LOOPBACK
 _TRAINING = "train"
 # Batches with which computing takes less time than communication does, about
-# 0.7 times as long, and more, about 1.4 times as long.
-_BATCHES = {link_cells.SLOW: (32, 64), link_cells.FAST: (8, 16)}
+# 0.85 times as long, and more, about 1.6 times as long.
+_BATCHES = {link_cells.SLOW: (80, 160), link_cells.FAST: (16, 32)}
 
 
 @dataclasses.dataclass(frozen=True, order=True)
@@ -22,7 +22,7 @@ class Cell:
   Attributes:
     hosts: how many, with a program of each contender on each.
     rate: of their cables, or LOOPBACK for none.
-    load: a name of `workloads`, or "train32" for training with that batch.
+    load: a name of `workloads`, or "train80" for training with that batch.
   """
 
   hosts: int

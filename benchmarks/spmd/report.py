@@ -21,9 +21,11 @@ as in LINKS.md, and share this machine's cores; `least` is 2(W-1)/W n bytes over
 the rate. Every element of every float32 result is compared with the exact sum,
 and with bfloat16 with what one rounding can make of it.
 
-`train32` is a step of training a net of eight convolutions, 19 MB, with its
-backward pass and update, 32 images of 32 x 32 a worker; "no all-reduce" is the
-same without any. What isn't hidden is the difference."""
+`train80` is a step of training a net of eight convolutions, 19 MB, with its
+backward pass and update, 80 images of 32 x 32 a worker; "nothing" is the same
+without any all-reduce. What isn't hidden is the difference. There each host has
+its own, equal share of the processors: where all share them, one host's
+gradients may come when another has done half of its step, and sums wait."""
 
 
 def text(content: dict[str, Any]) -> str:

@@ -61,12 +61,12 @@ def _parse() -> tuple[argparse.Namespace, pathlib.Path]:
 def _run(wanted: list[cells.Cell], content: dict[str, Any],
          out: pathlib.Path) -> None:
   with output.progress("measuring", len(wanted)) as advance:
-    for (hosts, shaped), some in itertools.groupby(
-        wanted, lambda cell: (cell.hosts, cell.rate != cells.LOOPBACK)):
+    for (hosts, *kind), some in itertools.groupby(wanted, lambda cell: (
+        cell.hosts, cell.rate != cells.LOOPBACK, cell.batch is not None)):
       left = list(some)
       while left:
         advance(0, description=f"{hosts} hosts: starting")
-        _run_some(testbed.Testbed(hosts, shaped), left, content, out, advance)
+        _run_some(testbed.Testbed(hosts, *kind), left, content, out, advance)
 
 
 def _run_some(bed: testbed.Testbed, some: list[cells.Cell],

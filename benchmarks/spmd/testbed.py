@@ -12,6 +12,7 @@ from typing import Any
 
 from benchmarks import cells as all_cells
 from benchmarks import groups as groups_lib
+from benchmarks import processors
 from benchmarks.spmd import cells
 
 from tf_cdops.base import rates
@@ -25,22 +26,29 @@ _ROUNDS = (1.0, 7), (0.1, 20), (0.0, 100)
 class Testbed(contextlib.ExitStack):
   """A context manager: the hosts, with all processes, for many cells."""
 
-  def __init__(self, hosts: int, shaped: bool):
+  def __init__(self, hosts: int, shaped: bool, computing: bool = False):
     """Initializes.
 
     Args:
       hosts: how many.
       shaped: whether they have cables, or the loopback.
+      computing: whether each has its own share of the processors.
     """
     super().__init__()
-    self._hosts, self._shaped = hosts, shaped
+    self._hosts, self._shaped, self._computing = hosts, shaped, computing
     self._cables: cables_lib.Cables | None = None
 
   def __enter__(self) -> "Testbed":
     try:
+      shares = (self.enter_context(processors.Shares(self._hosts))
+                if self._computing else None)
       places = self._places()
       self._groups = [groups_lib.multi_worker(self, places, spmd)
                       for spmd in (False, True)]
+      if shares is not None:
+        for group in self._groups:
+          for host, process in enumerate(group.pids):
+            shares.give(host, process)
     except BaseException:
       self.close()
       raise

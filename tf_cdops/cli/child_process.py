@@ -54,6 +54,10 @@ class Child:
   def __exit__(self, *_: Any) -> None:
     self.end()
 
+  @property
+  def pid(self) -> int:
+    return self._process.pid
+
   def send(self, message: Mapping[str, Any]) -> None:
     assert self._process.stdin is not None
     try:
