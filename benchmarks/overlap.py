@@ -2,11 +2,12 @@
 
     python -m benchmarks.overlap [--cells=REGEX] [--rounds=5]
 
-Four hosts with cables, and with equal shares of the processors, train nets
-with a real backward pass, driven by one client: with "auto"; with "auto" that is told how long the backward pass takes;
-with the plans of "auto" before it cut packs for one (overlap_before.json); and
-with every tensor by itself. What isn't hidden is what a step takes
-beyond the same step without an all-reduce. Contenders take turns, step by step.
+Four hosts with cables, and equal shares of the processors, train nets with a
+real backward pass, driven by one client: with "auto"; with "auto" that is told
+how long the backward pass takes; with the plans of "auto" before it cut packs
+for one (overlap_before.json); and with every tensor by itself. What isn't
+hidden is what a step takes beyond the same step without an all-reduce.
+Contenders take turns, step by step.
 
 It writes OVERLAP.md and overlap.json, cell by cell, and goes on where it was
 stopped; `--fresh` measures again.
