@@ -65,11 +65,12 @@ class Replicas:
     def replica() -> tf.Tensor:
       context = tf.distribute.get_replica_context()
       rank = int(tf.get_static_value(context.replica_id_in_sync_group))
-      # The words of a batch are few: of an embedding, little is sent.
-      values = [weight.read_value() for weight in self._weights[rank]
-                if not self._is_sparse(weight)]
+      values = [_slices(weight, self._data[rank][0])
+                if self._is_sparse(weight) else weight.read_value()
+                for weight in self._weights[rank]]
       means = context.all_reduce(tf.distribute.ReduceOp.MEAN, values)
-      return tf.math.add_n([tf.reshape(mean, [-1])[0] for mean in means])
+      return tf.math.add_n([tf.reshape(
+          getattr(mean, "values", mean), [-1])[0] for mean in means])
 
     return self._run(replica, ops)
 
@@ -93,6 +94,13 @@ class Replicas:
         lambda: strategy.experimental_local_results(strategy.run(replica)),
         autograph=False)
     return lambda: [one.numpy() for one in function()] and None
+
+
+def _slices(weight: tf.Variable, examples: tf.Variable) -> tf.IndexedSlices:
+  """Returns as much as an embedding's gradient has."""
+  words = tf.reshape(examples.read_value(), [-1])
+  return tf.IndexedSlices(tf.gather(weight, words), words,
+                          tf.constant(weight.shape.as_list()))
 
 
 def _apply(weights: list[tf.Variable], gradients: list[Any]) -> tf.Tensor:
