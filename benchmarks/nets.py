@@ -10,7 +10,7 @@ import tensorflow as tf
 # Blocks, and channels inside them, of ResNet-50's four stages.
 _STAGES = (3, 64), (4, 128), (6, 256), (3, 512)
 _IMAGE, _CLASSES, _WIDEN = (64, 64, 3), 1000, 4
-_WORDS, _WIDTH, _LENGTH, _HIDDEN = 50_000, 128, 1, (2048,) * 5
+_WORDS, _WIDTH, _LENGTH, _HIDDEN = 50_000, 128, 1, (512,) * 40
 
 
 @dataclasses.dataclass(frozen=True)
