@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import math
 from collections.abc import Sequence
 
 from tf_cdops import cost
@@ -155,12 +156,12 @@ def _overlapped(plan: Plan, time: cost.Time, rules: auto_rules.Rules,
   total = buckets_lib.total_bytes(sizes) or 1
   backward = time.total if backward_seconds is None else backward_seconds
   # What is cut by default must be as good where nothing is computed.
-  parts = 1 if backward_seconds is None else _LEAST_PACKS
+  longest = time.total / _LEAST_PACKS if backward_seconds else math.inf
   cut = batch.plan(rules, overlap.cuts(
       [time.total * (size.num_bytes or 0) / total for size in sizes],
       overlap.arrivals(len(sizes), backward),
       time.latency + _LEAST_GAIN * time.total, total // _LEAST_PACK,
-      time.total / parts))
+      longest))
   cut_time = model.cost(plans_lib.all_reduces(cut, sizes)).time
   if backward_seconds is None and cut_time.total > _ALIKE * time.total:
     return plan
