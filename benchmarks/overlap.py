@@ -100,7 +100,7 @@ class Measured:
 
 
 # Small batches with which little can be hidden, and large ones with which
-# computing takes about 1.5 times as long as communication and can hide it.
+# computing takes 1.5 to 2 times as long as communication and can hide it.
 CELLS = (Cell("resnet50", "200mbit", 8), Cell("resnet50", "200mbit", 96),
          Cell("embedding", "200mbit", 512), Cell("embedding", "200mbit", 9216))
 

@@ -24,8 +24,8 @@ and with bfloat16 with what one rounding can make of it.
 `train80` is a step of training a net of eight convolutions, 19 MB, with its
 backward pass and update, 80 images of 32 x 32 a worker; "nothing" is the same
 without any all-reduce. What isn't hidden is the difference. There each host has
-its own, equal share of the processors: where all share them, one host's
-gradients may come when another has done half of its step, and sums wait."""
+its own, equal share of the processors: where all share them, they don't run
+evenly, and sums wait for the last."""
 
 
 def text(content: dict[str, Any]) -> str:
