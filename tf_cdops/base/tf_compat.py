@@ -58,7 +58,7 @@ def unoptimized() -> Iterator[None]:
   """
   context = _context.context()
   before = context.function_call_options
-  config = tf.compat.v1.ConfigProto()
+  config = tf.compat.v1.ConfigProto.FromString(before.config_proto_serialized)
   config.graph_options.rewrite_options.disable_meta_optimizer = True
   context.function_call_options = _context.FunctionCallOptions(
       before.executor_type, config)
