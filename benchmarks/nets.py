@@ -82,6 +82,13 @@ def _resnet(weights: Iterator[tf.Tensor], images: tf.Tensor) -> tf.Tensor:
   return tf.matmul(tf.reduce_mean(values, (1, 2)), next(weights))
 
 
+def _text(generator: np.random.Generator,
+          shape: tuple[int, int]) -> np.ndarray:
+  """Returns words as often as in a text: the nth most frequent, 1/n times."""
+  often = 1 / np.arange(1, _WORDS + 1)
+  return generator.choice(_WORDS, shape, p=often / often.sum())
+
+
 def _embedding(weights: Iterator[tf.Tensor], words: tf.Tensor) -> tf.Tensor:
   values = tf.reduce_mean(tf.nn.embedding_lookup(next(weights), words), 1)
   for _ in _HIDDEN:
@@ -97,6 +104,5 @@ NETS = {
     "embedding": Net(
         ((_WORDS, _WIDTH), *zip((_WIDTH, *_HIDDEN), (*_HIDDEN, _CLASSES),
                                 strict=True)), _embedding,
-        lambda generator, count: generator.integers(
-            0, _WORDS, (count, _LENGTH)), _CLASSES),
+        lambda generator, count: _text(generator, (count, _LENGTH)), _CLASSES),
 }
