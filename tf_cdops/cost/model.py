@@ -22,7 +22,7 @@ Usage = usage_lib.Usage
 _WORK, _WORK_OF_ONE, _LEAST = 500_000, 2_000, 8
 # Elements for each device from which all parts of an all-reduce have about one
 # size, so that its loads are in proportion to its bytes.
-_EVEN = 64
+EVEN = 64
 # How many devices' loads are kept of what was counted so: about 5 MB.
 _MOST_KEPT = 1 << 17
 # While a worker reads and adds what has come, its cable is idle, unless others
@@ -88,7 +88,7 @@ class Model:
         later batches on the same devices.
     """
     self.topology, self._work = topology, work
-    self._even = _EVEN * len(topology.devices) if in_proportion else 0
+    self._even = EVEN * len(topology.devices) if in_proportion else 0
     self.network = network or network_lib.Network.common(topology)
     # Rotations after which the roles are the same again: in all algorithms, and
     # in pairs, where devices of a worker take turns, and workers.
@@ -122,7 +122,7 @@ class Model:
                                 if one.packed))
     together = dataclasses.replace(self._together(used), latency=latency)
     time = max([together, *alone], key=lambda time: time.total)
-    return Cost(used, max((sum(phase.steps for phase in self._phases(one)[0])
+    return Cost(used, max((sum(phase.steps for phase in self.phases(one)[0])
                            for one in longest), default=0),
                 dataclasses.replace(time, overhead=time.overhead + packing))
 
@@ -231,13 +231,15 @@ class Model:
 
   def _alone(self, one: AllReduce) -> Time:
     """How long one takes by itself."""
-    time = self.times(*self._phases(one))
+    time = self.times(*self.phases(one))
     return dataclasses.replace(
         time, across=time.across * (1 + IDLE / one.algorithm.shards))
 
-  def _phases(self, one: AllReduce) -> tuple[Sequence[Usage], float]:
+  def phases(self, one: AllReduce) -> tuple[Sequence[Usage], float]:
     """Returns what was counted for its phases, and how much larger it is."""
     counted, size = self._counted(one)
+    if counted.elements == self._even and self.is_alike(one.algorithm):
+      counted = counted._replace(rotation=0)
     phases = self._known.phases.get(counted)
     if phases is None:
       phases = usage_lib.count_by_phase(
@@ -245,6 +247,14 @@ class Model:
           counted.itemsize, counted.rotation)
       self._known.phases[counted] = phases
     return phases, size
+
+  def is_alike(self, algorithm: registry.Algorithm) -> bool:
+    """Whether even parts take as long, whoever has which role.
+
+    Elsewhere not all rotations cross between workers as often.
+    """
+    sizes = set(map(len, self.topology.workers))
+    return len(sizes) == 1 and (algorithm.pair is not None or sizes == {1})
 
   def times(self, phases: Iterable[Usage], size: float = 1) -> Time:
     """Returns how long phases take, each of which waits for the last."""

@@ -12,8 +12,7 @@ from tf_cdops import registry
 from tf_cdops.cost import model as model_lib
 from tf_cdops.cost import usage
 
-# Elements for each device, so that all parts are cut evenly, and their bytes.
-_ELEMENTS, _ITEMSIZE = 64, 4
+_ITEMSIZE = 4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,12 +90,8 @@ class Unit:
 def of_algorithm(model: model_lib.Model,
                  algorithm: registry.Algorithm) -> Unit:
   """Returns the unit of an algorithm that has a formula."""
-  sizes = {len(ranks) for ranks in model.topology.workers}
-  # Not all rotations cross between workers as often, but in pairs of workers
-  # that are alike, and where all is between workers.
-  alike = len(sizes) == 1 and (algorithm.pair is not None or sizes == {1})
   found = [_at_rotation(model, algorithm, rotation)
-           for rotation in range(1 if alike else 2)]
+           for rotation in range(1 if model.is_alike(algorithm) else 2)]
   worst = lambda spreads: max(spreads, key=lambda one: one.over(1, 0))
   return Unit(
       max(unit.latency for unit in found),
@@ -112,10 +107,10 @@ def _at_rotation(model: model_lib.Model, algorithm: registry.Algorithm,
                  rotation: int) -> Unit:
   topology, network = model.topology, model.network
   devices = len(topology.devices)
-  elements = _ELEMENTS * devices
+  elements = model_lib.EVEN * devices
   num_bytes = elements * _ITEMSIZE
-  phases = usage.count_by_phase(algorithm, topology, elements, _ITEMSIZE,
-                                rotation)
+  phases, _ = model.phases(model_lib.AllReduce(
+      algorithm, elements, _ITEMSIZE, rotation))
   used, time = sum(phases, usage.Usage.nothing(topology)), model.times(phases)
   loads = used.inside_bytes(topology, network.shared_inside)
   inside = ([loads[np.newaxis]] if network.shared_inside

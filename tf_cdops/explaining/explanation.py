@@ -100,7 +100,7 @@ class Explanation:
         "network": dataclasses.asdict(self.network),
         "tensors": len(self.sizes),
         "bytes": self.num_bytes,
-        "buckets": [dataclasses.asdict(b) for b in self.plan.buckets],
+        "buckets": [bucket._asdict() for bucket in self.plan.buckets],
         "parts": [_timed(part) for part in self.parts],
         "total": _timed(self.total),
         "least_seconds": self.least.total,

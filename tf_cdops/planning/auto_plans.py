@@ -121,8 +121,10 @@ class _Batch:
     most = max((rule.shards for rule in rules if _is_cut(rule)), default=1)
     if most == 1 or len(self.topology.workers) == 1 or self.packing.wanted:
       return ()
-    packed = [(size.num_bytes or 0) if auto_rules.rule_for(
-        size.num_bytes, rules).pack else 0 for size in self.sizes]
+    # Small ones are, if any, and all if there is one rule.
+    limit = math.inf if rules[0].limit is None else rules[0].limit
+    known = [size.num_bytes or 0 for size in self.sizes]
+    packed = [num_bytes if num_bytes <= limit else 0 for num_bytes in known]
     return overlap.even_cuts(packed, min(most, sum(packed) // _LEAST_PACK))
 
 

@@ -186,7 +186,8 @@ def _units(topology: topology_lib.Topology, nccl: bool, network: cost.Network,
            ) -> dict[tuple[str, int], units.Unit]:
   """Returns what each candidate costs, by its name and shards."""
   del registered  # With others, it is to be looked at anew.
-  model = cost.Model(topology, network)
+  # What it counts is kept for the plans that are looked at closer.
+  model = cost.Model(topology, network, in_proportion=True)
   found = {}
   for name in candidates(topology, nccl):
     algorithm = registry.lookup(name)

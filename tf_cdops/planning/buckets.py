@@ -3,7 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Collection, Iterable
-from typing import cast
+from typing import NamedTuple, cast
 
 # Bytes an element, by the name of its type.
 ITEMSIZES = {
@@ -38,8 +38,7 @@ def total_bytes(sizes: Iterable[TensorSize]) -> int:
   return sum(size.num_bytes or 0 for size in sizes)
 
 
-@dataclasses.dataclass(frozen=True)
-class Bucket:
+class Bucket(NamedTuple):  # A plan makes hundreds, in a third of the time.
   """Tensors that travel as one.
 
   Attributes:

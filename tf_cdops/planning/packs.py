@@ -57,6 +57,9 @@ def divide(positions: Sequence[int], num_bytes: Sequence[int | None],
     pack: whether they are to be packed, if `packing` doesn't say.
     packing: what the user says.
   """
+  if not pack and not packing.wanted:
+    yield from ([i] for i in positions)
+    return
   known = [i for i in positions if num_bytes[i] is not None]
   yield from ([i] for i in positions if num_bytes[i] is None)
   # Called for each tensor of each plan that is compared.
@@ -69,14 +72,12 @@ def divide(positions: Sequence[int], num_bytes: Sequence[int | None],
     count = max(packing.num_packs, -(-total // packing.cap))
     for run in _near_equal(known, weight, count):
       yield from _capped(run, weight, packing.cap, len(run))
-  elif packing.wanted or pack:
+  else:
     limit = packing.small_max_bytes if packing.wanted else math.inf
     group = (packing.small_max_group or 1) if packing.wanted else len(known)
     small = [i for i in known if weight(i) <= limit]
     yield from _capped(small, weight, packing.cap, group)
     yield from ([i] for i in known if weight(i) > limit)
-  else:
-    yield from ([i] for i in known)
 
 
 def _first(positions: Sequence[int], weight: Callable[[int], int],

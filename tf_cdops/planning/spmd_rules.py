@@ -130,6 +130,6 @@ def sharded(plan: planner.Plan, sizes: Sequence[planner.TensorSize],
     ways = num_workers if bucket.algorithm.endswith(f"/{EXCHANGE}") else 1
     if bucket.shards == ways and bucket.num_bytes:
       times = max(1, bucket.num_bytes // part)
-      bucket = dataclasses.replace(bucket, shards=times * ways)
+      bucket = bucket._replace(shards=times * ways)
     buckets.append(bucket)
   return dataclasses.replace(plan, buckets=tuple(buckets))
