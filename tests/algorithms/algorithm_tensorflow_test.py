@@ -199,6 +199,27 @@ class SumTest(AlgorithmTestCase):
                        ["float64" if dtype == "int64" else dtype])
       self.assertEqual(result.arrays, [expected.tolist()])
 
+  # A worker with one device doesn't split, so its tensor keeps its shape, while
+  # others' parts are vectors.
+  @parameterized.product(sizes=((1, 2), (3, 1), (1, 1, 2)),
+                         mode=("eager", "function"))
+  def test_workers_with_other_numbers_of_devices(self, sizes, mode):
+    names = iter(virtual_devices.names(sum(sizes)))
+    topology = tf_cdops.Topology.from_devices(
+        virtual_devices.names(sum(sizes)),
+        workers=[list(itertools.islice(names, size)) for size in sizes])
+    intras = [name for name in ON_FABRIC if "/" not in name]
+    specs = [f"{intra}/{inter}#{shards}" for intra in intras
+             for inter in (*intras, "collective") for shards in (1, 2)
+             if mode == "function" or shards == 1]
+    inputs = numbers(sum(sizes), (4, 6), "float32")
+    results = iter(test_util.run(mode, lambda: [
+        tensor for spec in specs for tensor in tf_cdops.all_reduce(
+            on_devices(inputs), spec, topology=topology)]))
+    for spec in specs:
+      for _ in range(sum(sizes)):
+        self.assertEqual(next(results).arrays, [total(inputs).tolist()], spec)
+
   def test_mean_of_one(self):
     result, = tf_cdops.all_reduce(on_devices([np.int64(7)]), "xring",
                                   reduce_op=test_util.MEAN)

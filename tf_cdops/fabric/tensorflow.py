@@ -105,6 +105,7 @@ class TensorFlowFabric:
           in_order: bool = False) -> PlacedTensor:
     if len(values) == 1 or values[0].length == 0:
       return self.copy(values[0], place)
+    values = self._of_one_shape(values)
     if in_order:
       with tf.device(place):
         total = sum_in_order([value.tensor for value in values])
@@ -145,10 +146,24 @@ class TensorFlowFabric:
                         group: base.Group) -> list[PlacedTensor]:
     if values[0].length == 0:
       return list(values)
+    values = self._of_one_shape(values)
     sums = engines.all_reduce(engine, [value.tensor for value in values],
                               group.places, self._options)
     return [dataclasses.replace(value, tensor=total)
             for value, total in zip(values, sums, strict=True)]
+
+  def _of_one_shape(self, values: Sequence[PlacedTensor]
+                    ) -> Sequence[PlacedTensor]:
+    """Returns vectors, if some are: of workers that have split and joined.
+
+    One with a single device hasn't: its tensor has kept its shape.
+    """
+    rank = values[0].tensor.shape.rank
+    if all(value.tensor.shape.rank == rank for value in values):
+      return values
+    return [dataclasses.replace(
+        value, tensor=self.emitter.flat(value.tensor, value.place))
+            for value in values]
 
 
 def _check_decoded(decoded: Any, like: tf.Tensor, codec: base.Codec) -> None:
