@@ -130,6 +130,35 @@ class ReplicaCheckTest(parameterized.TestCase):
       check(model.trainable_variables)
     check([model.layers[0].bias])  # Others are compared instead.
 
+  def test_a_model_as_the_callback_does(self):
+    model = model_on(3)
+    model.fit(*data(24), batch_size=6, verbose=0)
+    check = tf_cdops.ReplicaCheck()
+    check(model)  # Its moving averages differ, as Keras makes them.
+    slot(model).value.values[1].assign(np.ones([4, 5]))
+    with self.assertRaisesRegex(RuntimeError, "kernel_momentum"):
+      check(model)
+
+  @parameterized.parameters(
+      None, 3, "kernel", lambda: tf.Variable([1.0]),
+      lambda: tf.keras.Variable([1.0]), lambda: tf.keras.optimizers.SGD())
+  def test_refuses_what_is_no_list(self, variables):
+    with self.assertRaisesRegex(ValueError, r"`variables(\[0\])?` \(.*\) must be "
+                                "a (Keras model|variable)"):
+      tf_cdops.ReplicaCheck()(variables() if callable(variables)
+                              else variables)
+
+  def test_refuses_words(self):
+    with tf.distribute.MirroredStrategy(virtual_devices.names(2)).scope():
+      word = tf.Variable(["a"], name="word")
+    with self.assertRaisesRegex(ValueError, r"`variables\[0\]` \(word\) must "
+                                "have numbers, and is of string"):
+      tf_cdops.ReplicaCheck()([word])
+
+  def test_refuses_a_graph(self):
+    with self.assertRaisesRegex(ValueError, "between calls of a tf.function"):
+      tf.function(lambda: tf_cdops.ReplicaCheck()([]))()
+
   def test_without_a_strategy(self):
     model = tf.keras.Sequential([tf.keras.layers.Dense(1)])
     model.compile("sgd", "mse")

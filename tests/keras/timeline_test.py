@@ -165,12 +165,34 @@ class TimelineTest(parameterized.TestCase):
       timeline = tf_cdops.Timeline(self.path, steps=1, verbose=False)
       model = model_of(strategy_of())
       fit(model, timeline)
-      written = os.stat(self.path).st_mtime_ns
-      function = model.train_function
+      first, function = timeline.trace, model.train_function
+      self.path.unlink()
       fit(model, timeline, epochs=2)
-    self.assertEqual(started, [3])
-    self.assertEqual(os.stat(self.path).st_mtime_ns, written)
+    self.assertEqual(started, [3, 3])  # Once in each `fit`.
+    self.assertIsNot(timeline.trace, first)
+    timeline_format.check(self, self.content())
     self.assertIs(model.train_function, function)  # Nothing is traced anew.
+
+  def test_ends_what_a_training_that_raised_has_left_running(self):
+    model = model_of(strategy_of())
+    left = tf_cdops.Timeline(self.path, steps=3, verbose=False)
+    x = np.ones((64, 6), "float32")
+    with self.assertRaises(KeyboardInterrupt):
+      model.fit(x, x[:, :1], batch_size=8, verbose=0,
+                callbacks=[left, Interrupt(5)])
+    second = tf_cdops.Timeline(self.path.with_name("2"), steps=1,
+                               verbose=False)
+    fit(model, second)
+    self.assertLen(left.trace.steps, 2)
+    timeline_format.check(self, self.content())
+    self.assertLen(second.trace.steps, 1)
+
+  def test_a_profile_that_someone_else_has_ended(self):
+    with tf_cdops.Timeline(self.path, strategy=strategy_of(),
+                           verbose=False) as timeline:
+      tf.profiler.experimental.stop()
+    self.assertEmpty(timeline.trace.steps)
+    self.assertIn("no step was seen", str(timeline))
 
   def test_too_few_steps(self):
     timeline = tf_cdops.Timeline(self.path)
@@ -209,7 +231,13 @@ class TimelineTest(parameterized.TestCase):
     with self.assertRaisesRegex(ValueError, r"`steps` \("):
       tf_cdops.Timeline(self.path, steps=steps)
 
+  def test_wrong_strategy(self):
+    with self.assertRaisesRegex(
+        ValueError, r"`strategy` \('x'\) must be a tf.distribute.Strategy"):
+      tf_cdops.Timeline(self.path, strategy="x")
+
   @parameterized.parameters(
+      (5, r"\(5\) must name a file, or be None"),
       ("", "must name a file, and is empty"),
       ("/no/such/folder/trace.json", "make /no/such/folder first"),
       ("/", "must name a file, not a folder"))

@@ -75,7 +75,8 @@ class OwnProfile:
   def stop(self) -> bytes:
     """Ends it, and returns the profiler's file; nothing if there is none."""
     try:
-      tf.profiler.experimental.stop()
+      with contextlib.suppress(tf.errors.UnavailableError):  # It was ended.
+        tf.profiler.experimental.stop()
       found = list(pathlib.Path(self._folder).rglob("*.xplane.pb"))
       return found[0].read_bytes() if found else b""
     finally:

@@ -20,6 +20,7 @@ from tf_cdops.execution import differences
 from tf_cdops.execution import tensor_names
 
 _TOGETHER = 1 << 18  # Elements.
+_WITHOUT_BITS = (tf.string, tf.resource, tf.variant)
 
 
 class Agreement:
@@ -43,6 +44,10 @@ class Agreement:
       if (isinstance(mirrored, tf.distribute.DistributedValues)
           and mirrored.synchronization
           != tf.VariableSynchronization.ON_READ):
+        if mirrored.dtype in _WITHOUT_BITS:
+          raise errors.InputError(
+              f"`variables[{i}]` ({tensor_names.name_of(variable)}) must have "
+              f"numbers, and is of {mirrored.dtype.name}; leave it out.")
         self._variables.append(differences.Copies(
             tensor_names.name_of(variable), tuple(mirrored.values)))
         strategies.append(mirrored.distribute_strategy)

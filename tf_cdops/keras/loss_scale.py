@@ -5,6 +5,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_cdops.keras import replicas
+from tf_cdops.keras import wrapper
 
 
 @tf.keras.utils.register_keras_serializable(package="tf_cdops")
@@ -31,11 +32,17 @@ class LossScaleOptimizer(tf.keras.optimizers.LossScaleOptimizer):
         takes.
       *args: as Keras' own: `initial_scale` and `dynamic_growth_steps`.
       **kwargs: likewise.
+
+    Raises:
+      ValueError: for a wrong argument, or one that scales losses itself.
     """
-    super().__init__(tf.keras.optimizers.get(inner_optimizer), *args, **kwargs)
+    inner = wrapper.optimizer_of(inner_optimizer, "inner_optimizer")
+    wrapper.check_has_no_loss_scale(inner)
+    super().__init__(inner, *args, **kwargs)
 
   def build(self, var_list: Any) -> None:
     """Makes the variables of both optimizers."""
+    wrapper.check_for_strategy(self)
     replicas.check_scope(self.name, self.inner_optimizer.iterations)
     super().build(var_list)
 

@@ -23,17 +23,17 @@ class ReplicaCheck(tf.keras.callbacks.Callback):
 
       model.fit(x, y, callbacks=[tf_cdops.ReplicaCheck(every=100)])
 
-  As a function it compares the variables it is given, at once:
+  As a function it compares a model, or the variables it is given, at once:
 
       check = tf_cdops.ReplicaCheck()
-      check(variables)
+      check(model)
 
   Each device makes a checksum of each variable, and only these travel. It
   doesn't use the strategy's reductions. With `SpmdStrategy`, the replicas of
   all programs are compared, so all must make the same calls. Variables with a
-  value of their own on each replica, as metrics have, aren't compared; nor are
+  value of their own on each replica, as metrics have, aren't compared. Nor are
   a model's untrained ones that each replica writes for itself, as Keras 3 does
-  with the moving averages of BatchNormalization.
+  with the moving averages of BatchNormalization; but `model.variables` has them.
   """
 
   def __init__(self, every: int = 100, on_difference: str = "raise"):
@@ -61,17 +61,22 @@ class ReplicaCheck(tf.keras.callbacks.Callback):
     self._agreement: agreement.Agreement | None = None
     self._steps, self._last = 0, -1
 
-  def __call__(self, variables: Iterable[Any]) -> None:
+  def __call__(self, variables: Any) -> None:
     """Compares these variables now.
 
     Args:
-      variables: mirrored variables of one strategy.
+      variables: mirrored variables of one strategy, or a Keras model.
 
     Raises:
       ReplicasDifferError: if replicas differ and aren't repaired.
-      ValueError: if something isn't a variable.
+      ValueError: if something isn't a variable, or in a tf.function.
     """
-    given = list(variables)
+    if not tf.executing_eagerly():
+      raise errors.InputError(
+          "`ReplicaCheck` must be called where code runs at once, and was in a "
+          "graph; call it between calls of a tf.function.")
+    given = (_mirrored(variables) if isinstance(variables, tf.keras.Model)
+             else _listed(variables))
     if self._agreement is None or len(given) != len(self._known) or any(
         map(lambda one, other: one is not other, given, self._known)):
       self._agreement, self._known = agreement.Agreement(given), given
@@ -94,12 +99,20 @@ class ReplicaCheck(tf.keras.callbacks.Callback):
     self._last = batch
     if self._steps >= self._every:
       self._steps %= self._every
-      self(_mirrored(self.model))
+      self(self.model)
 
   def on_train_end(self, logs: Any = None) -> None:
     """Compares what the last steps have made."""
     if self._steps:
-      self(_mirrored(self.model))
+      self(self.model)
+
+
+def _listed(variables: Any) -> list[Any]:
+  if not isinstance(variables, Iterable) or hasattr(variables, "dtype"):
+    raise errors.InputError(
+        f"`variables` ({variables!r}) must be a Keras model, or a list of "
+        "variables, such as those of a model or of an optimizer.")
+  return list(variables)
 
 
 def _mirrored(model: Any) -> list[Any]:

@@ -24,6 +24,8 @@ from tf_cdops.keras import name_gradients
 # The first steps trace functions and fill caches, and are like no others.
 _WARM_UP = 3
 _MOST_STEPS = 1000
+# The one that profiles; a process can have but one.
+_running: "Timeline | None" = None
 
 
 class Timeline(tf.keras.callbacks.Callback):
@@ -46,11 +48,12 @@ class Timeline(tf.keras.callbacks.Callback):
   gives a summary, with what `explain` predicts beside what was measured.
 
   It uses TensorFlow's profiler, which slows steps down a little while it runs;
-  outside its steps it does nothing. Workers of `multi_worker_strategy` are
-  profiled through their own ports; each leaves a file in its machine's folder
-  for temporary files. With `SpmdStrategy` all programs must have it, with as
-  many steps, and the first writes the file. Of GPUs, on which it was never
-  tried, it shows when the host gave them work.
+  outside its steps it does nothing. Each `fit` that has it writes the file
+  anew. Workers of `multi_worker_strategy` are profiled through their own ports;
+  each leaves a file in its machine's folder for temporary files. With
+  `SpmdStrategy` all programs must have it, with as many steps, and the first
+  writes the file. Of GPUs, on which it was never tried, it shows when the host
+  gave them work.
   """
 
   def __init__(self, path: str | os.PathLike[str] | None = None,
@@ -70,6 +73,12 @@ class Timeline(tf.keras.callbacks.Callback):
     """
     super().__init__()
     self._steps = errors.check_whole_number("steps", steps, 1, _MOST_STEPS)
+    if not isinstance(path, (str, os.PathLike, type(None))):
+      raise errors.InputError(f"`path` ({path!r}) must name a file, or be None.")
+    if not isinstance(strategy, (tf.distribute.Strategy, type(None))):
+      raise errors.InputError(
+          f"`strategy` ({strategy!r}) must be a tf.distribute.Strategy, or "
+          "None.")
     self._path = (os.environ.get(timeline.VARIABLE) if path is None
                   else os.fspath(path))
     self._strategy, self._verbose = strategy, verbose
@@ -104,6 +113,7 @@ class Timeline(tf.keras.callbacks.Callback):
     return wording.report(self._trace, summary)
 
   def __enter__(self) -> "Timeline":
+    self._begin_anew()
     if not self._done:
       strategy = self._strategy or tf.distribute.get_strategy()
       if profiling.workers_of(capturing.devices_of(strategy)):
@@ -120,11 +130,9 @@ class Timeline(tf.keras.callbacks.Callback):
 
   def on_train_begin(self, logs: Any = None) -> None:
     """Begins to count."""
-    self._abandon()
-    if self._done:
-      return
-    name_gradients.name_gradients(self.model)
-    self._seen = 0
+    self._begin_anew()
+    if not self._done:
+      name_gradients.name_gradients(self.model)
 
   def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
     """Starts, if it is time."""
@@ -158,12 +166,23 @@ class Timeline(tf.keras.callbacks.Callback):
       return
     self._say()
 
+  def _begin_anew(self) -> None:
+    """Forgets an earlier training, and ends what that has left running.
+
+    A step that raises, Ctrl-C too, calls no hook.
+    """
+    if _running is not None:
+      _running._abandon()
+    self._done, self._trace = self._path is None, None
+    self._seen = 0
+
   def _start(self, strategy: Any) -> None:
     """Begins to profile; until that ends the file has no events."""
+    global _running
     self._write(chrome.NOTHING)
     self._capture = capturing.Capture(strategy, self._steps,
                                       self._last_seconds)
-    # A step that raises, Ctrl-C too, calls no hook.
+    _running = self
     atexit.register(self._abandon)
 
   def _abandon(self) -> None:
@@ -177,7 +196,8 @@ class Timeline(tf.keras.callbacks.Callback):
     Args:
       together: whether all programs and workers do so, too.
     """
-    capture, self._capture = self._capture, None
+    global _running
+    capture, self._capture, _running = self._capture, None, None
     assert capture is not None
     self._done = True
     atexit.unregister(self._abandon)

@@ -1,10 +1,11 @@
 """What our optimizers have in common: each wraps another."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
 
+from tf_cdops.base import errors
 from tf_cdops.keras import replicas
 
 
@@ -25,11 +26,13 @@ class Wrapper(tf.keras.optimizers.Optimizer):
       optimizer: a Keras optimizer, or what `tf.keras.optimizers.get` takes.
       name: of this one; None for one that is made of the class's.
     """
+    inner = optimizer_of(optimizer, "optimizer")
     super().__init__(learning_rate=0.0, name=name)
-    self.inner_optimizer = tf.keras.optimizers.get(optimizer)
+    self.inner_optimizer = inner
 
   def build(self, variables: Any) -> None:
     """Makes the variables of both optimizers."""
+    check_for_strategy(self)
     replicas.check_scope(self.name, self._iterations, self.iterations)
     variables = list(variables)
     if not self.inner_optimizer.built:
@@ -77,12 +80,15 @@ class Wrapper(tf.keras.optimizers.Optimizer):
 
   @property
   def loss_scale_factor(self) -> Any:
-    return self.inner_optimizer.loss_scale_factor
+    # Not None with a scale inside: Keras sets nothing that is so already.
+    return getattr(self.inner_optimizer, "initial_scale",
+                   self.inner_optimizer.loss_scale_factor)
 
   @loss_scale_factor.setter
   def loss_scale_factor(self, value: Any) -> None:
     # Keras' constructor sets it, and so does a LossScaleOptimizer around.
     if hasattr(self, "inner_optimizer"):
+      check_has_no_loss_scale(self)
       self.inner_optimizer.loss_scale_factor = value
 
   def scale_loss(self, loss: Any) -> Any:
@@ -104,8 +110,54 @@ class Wrapper(tf.keras.optimizers.Optimizer):
     return cls(**config | {"optimizer": inner})
 
 
+def optimizer_of(given: Any, argument: str) -> Any:
+  """Returns the optimizer that an argument stands for."""
+  if not isinstance(given, (str, tf.keras.optimizers.Optimizer)) and not (
+      isinstance(given, dict) and "class_name" in given):
+    raise errors.InputError(
+        f"`{argument}` ({given!r}) must be a Keras optimizer, or the name or "
+        "the configuration of one.")
+  return tf.keras.optimizers.get(given)
+
+
 def innermost(optimizer: Any) -> Any:
   """Returns the optimizer that wraps no other."""
+  *_, found = _chain(optimizer)
+  return found
+
+
+def check_has_no_loss_scale(optimizer: Any) -> None:
+  """Raises if it is or wraps a LossScaleOptimizer: another is put around.
+
+  Gradients would be divided by both scales, and the loss multiplied by one.
+  """
+  for one in _chain(optimizer):
+    if isinstance(one, tf.keras.optimizers.LossScaleOptimizer):
+      raise errors.InputError(
+          f"`optimizer` ({optimizer.name}) must have no LossScaleOptimizer "
+          "inside, since another is put around it, and there can be but one. "
+          "Make tf_cdops.keras.LossScaleOptimizer the outermost; with "
+          "mixed_float16, `compile` puts Keras' own around all others.")
+
+
+def check_for_strategy(optimizer: Any) -> None:
+  """Raises if, under a strategy, the innermost one would fail in Keras."""
+  inner = innermost(optimizer)
+  if not tf.distribute.has_strategy():
+    return
+  for setting, remedy in (
+      ("gradient_accumulation_steps", "GradientAccumulation(optimizer, steps)"),
+      ("ema_overwrite_frequency", "ExponentialMovingAverage(optimizer)")):
+    if value := getattr(inner, setting, None):
+      raise errors.InputError(
+          f"`optimizer` ({inner.name}) has {setting}={value}, which Keras 3 "
+          "can't do under a strategy (keras#20582); use "
+          f"tf_cdops.keras.{remedy}.")
+
+
+def _chain(optimizer: Any) -> Iterator[Any]:
+  """Yields an optimizer, the one that it wraps, and so on."""
+  yield optimizer
   while hasattr(optimizer, "inner_optimizer"):
     optimizer = optimizer.inner_optimizer
-  return optimizer
+    yield optimizer
