@@ -143,8 +143,9 @@ class ReplicaCheckTest(parameterized.TestCase):
       None, 3, "kernel", lambda: tf.Variable([1.0]),
       lambda: tf.keras.Variable([1.0]), lambda: tf.keras.optimizers.SGD())
   def test_refuses_what_is_no_list(self, variables):
-    with self.assertRaisesRegex(ValueError, r"`variables(\[0\])?` \(.*\) must be "
-                                "a (Keras model|variable)"):
+    with self.assertRaisesRegex(
+        ValueError,
+        r"`variables(\[0\])?` \(.*\) must be a (Keras model|variable)"):
       tf_cdops.ReplicaCheck()(variables() if callable(variables)
                               else variables)
 

@@ -58,8 +58,8 @@ class WrapperTest(parameterized.TestCase):
         use_ema=argument.startswith("ema"), **{argument: 2}))
     strategy = keras_places.strategy_for((2, "ours"))
     with strategy.scope(), self.assertRaisesRegex(
-        ValueError, rf"`optimizer` \(sgd\w*\) has {argument}=2, .*keras#20582.*use "
-        rf"tf_cdops.keras.{remedy}\("):
+        ValueError, rf"`optimizer` \(sgd\w*\) has {argument}=2, .*keras#20582.*"
+        rf"use tf_cdops.keras.{remedy}\("):
       make().build([tf.Variable(1.0)])
     make().build([tf.keras.Variable(1.0)])  # One device can.
 

@@ -33,7 +33,7 @@ class ReplicaCheck(tf.keras.callbacks.Callback):
   all programs are compared, so all must make the same calls. Variables with a
   value of their own on each replica, as metrics have, aren't compared. Nor are
   a model's untrained ones that each replica writes for itself, as Keras 3 does
-  with the moving averages of BatchNormalization; but `model.variables` has them.
+  with the moving averages of BatchNormalization, but for those that you list.
   """
 
   def __init__(self, every: int = 100, on_difference: str = "raise"):

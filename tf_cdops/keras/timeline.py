@@ -74,7 +74,8 @@ class Timeline(tf.keras.callbacks.Callback):
     super().__init__()
     self._steps = errors.check_whole_number("steps", steps, 1, _MOST_STEPS)
     if not isinstance(path, (str, os.PathLike, type(None))):
-      raise errors.InputError(f"`path` ({path!r}) must name a file, or be None.")
+      raise errors.InputError(
+          f"`path` ({path!r}) must name a file, or be None.")
     if not isinstance(strategy, (tf.distribute.Strategy, type(None))):
       raise errors.InputError(
           f"`strategy` ({strategy!r}) must be a tf.distribute.Strategy, or "
