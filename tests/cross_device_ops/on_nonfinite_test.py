@@ -19,6 +19,7 @@ import numpy as np
 import tensorflow as tf
 
 import tf_cdops
+from tf_cdops.base import tf_compat
 
 SUM, MEAN = test_util.SUM, test_util.MEAN
 REPLICAS = class_util.REPLICAS
@@ -107,6 +108,37 @@ class RaiseTest(parameterized.TestCase):
       with self.assertRaisesRegex(tf.errors.InvalidArgumentError,
                                   f"replica 3 .*{dtype}.* has 2 elements"):
         batch_reduce(ops, SUM, [spoilt(3, odd, 2, dtype)])
+
+  @parameterized.product(mode=test_util.MODES, guard=("raise", "drop"),
+                         reduce_op=(SUM, MEAN))
+  def test_a_sum_that_overflows(self, mode, guard, reduce_op):
+    ops = make(guard)
+    large = lambda _: tf.constant([3e4, 1.0], tf.float16)
+    self.assert_named(
+        mode, lambda: batch_reduce(ops, reduce_op, [
+            *class_util.vectors([5]), each(large)]),
+        rf"on_nonfinite={guard}: the sum of all replicas, each of which is "
+        r"finite: tensor 1 of 2 \(shape \(2,\), float16\) has 1 element that "
+        "is not finite")
+
+  @parameterized.parameters(*test_util.MODES)
+  def test_a_sum_overflows_and_a_replica_is_odd(self, mode):
+    large = lambda _: tf.constant([3e4], tf.float16)
+    self.assert_named(
+        mode, lambda: batch_reduce(make("drop"), SUM, [
+            spoilt(1), each(large)]),
+        r"drop: replica 1 .*: tensor 0 of 2 .*; the sum of all replicas, .*: "
+        "tensor 1 of 2")
+
+  def test_tensors_that_lie_elsewhere(self):
+    # As in a replica's eager code: the strategy says who they are.
+    names = virtual_devices.names(2)
+    values = tf_compat.PerReplica(tuple(
+        tf.constant([one]) for one in (1.0, math.nan)))
+    with (tf.distribute.MirroredStrategy(names).scope(),
+          self.assertRaisesRegex(tf.errors.InvalidArgumentError,
+                                 r"replica 1 of worker 0 \(\S*CPU:1\)")):
+      make("raise").reduce(SUM, values, values)
 
   def test_virtual_workers(self):
     ops = make("raise", "ps/xring", topology=class_util.PAIRED)
@@ -319,7 +351,8 @@ class CleanTest(parameterized.TestCase):
                          dtype=("float16", "bfloat16", "float32", "float64"))
   def test_no_alarm_for_finite_numbers(self, guard, mode, dtype):
     ops = make(guard)
-    most = float(tf.as_dtype(dtype).max)
+    # The sum of it is finite, and the sum of its elements is not.
+    most = float(tf.as_dtype(dtype).max) / (2 * REPLICAS)
     tiny = float(np.nextafter(0, 1, dtype=np.float32))
     rows = ([most] * 5, [-most, most, 0, -0.0, most], [tiny, -tiny, 0, 0, 0],
             [])
@@ -392,6 +425,23 @@ class KerasTest(parameterized.TestCase):
       self.assertRegex(text[0], rf"replica 1 of worker 0 \(\S+\): {name}tensor")
     for weight in model.get_weights():
       self.assertTrue(np.all(np.isfinite(weight)))
+
+  def test_names_that_come_after_a_first_fit(self):
+    strategy = class_util.strategy_of(make("raise", "auto"), 2)
+    with strategy.scope():
+      model = tf.keras.Sequential([tf.keras.layers.Input((3,)),
+                                   tf.keras.layers.Dense(1, name="only")])
+      model.compile("sgd", "mse")
+    x, y = np.ones([4, 3], "float32"), np.ones([4, 1], "float32")
+    model.fit(x, y, verbose=0)
+    y[3] = math.nan
+    named = tf_cdops.keras.NameGradients()
+    with self.assertRaisesRegex(tf.errors.InvalidArgumentError,
+                                r"\S*only/kernel \(tensor 0 of 2"):
+      model.fit(x, y, verbose=0, callbacks=[named])
+    function = model.train_function
+    model.fit(x[:2], y[:2], verbose=0, callbacks=[named])
+    self.assertIs(model.train_function, function)  # They are known by now.
 
 
 if __name__ == "__main__":

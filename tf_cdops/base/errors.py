@@ -68,6 +68,13 @@ def check_whole_number(name: str, value: Any, least: int,
   return value
 
 
+def check_bool(name: str, value: Any) -> bool:
+  """Returns True or False; raises for anything else."""
+  if not isinstance(value, bool):
+    raise InputError(f"`{name}` ({value!r}) must be True or False.")
+  return value
+
+
 def check_seconds(name: str, value: Any) -> float | None:
   """Returns a number of seconds, 0 or more, or None."""
   if value is not None and (

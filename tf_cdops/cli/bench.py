@@ -135,9 +135,7 @@ def _check(args: argparse.Namespace) -> list[str]:
     raise errors.InputError(
         f"`--trace` ({args.trace!r}) shows a spec's tf.function; "
         f"{'leave out --eager.' if args.eager else 'give --specs.'}")
-  for flag in ("out", "plot", "trace"):
-    if getattr(args, flag) is not None:
-      output.check_writable(getattr(args, flag), f"--{flag}")
+  output.check_files(args, "out", "plot", "trace")
   if args.plot is not None:
     bench_plot.check(args.plot)
     if several_loads and len(site_flags.bandwidths(args)) > 1:

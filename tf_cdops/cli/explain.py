@@ -98,9 +98,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
   """Explains, and prints or writes it."""
-  for flag in ("html", "plan"):
-    if getattr(args, flag) is not None:
-      output.check_writable(getattr(args, flag), f"--{flag}")
+  output.check_files(args, "html", "plan")
   _check_numbers(args)
   parsed = planner.parse_all_reduce_spec(args.all_reduce_spec,
                                          "--all_reduce_spec")

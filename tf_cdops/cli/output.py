@@ -1,7 +1,9 @@
 """What commands share in printing: tables, JSON, progress and output files."""
 
+import argparse
 import contextlib
 import json
+import os
 import pathlib
 import re
 import shutil
@@ -13,12 +15,28 @@ from tf_cdops.base import errors
 from tf_cdops.base import output_files
 
 check_writable = output_files.check_writable
+
 # Wider than any table: output that goes to a file or a pipe isn't cut.
 _UNCUT = 10_000
 # Of text for people, where nothing tells how wide it may be.
 _WIDTH, _LEAST_WIDTH = 100, 60
 # In JSON with indents, a list of numbers has each on a line of its own.
 _NUMBERS = re.compile(r"\[\n\s+([-+.\deE]+(?:,\n\s+[-+.\deE]+)*)\n\s+\]")
+
+
+def check_files(args: argparse.Namespace, *flags: str) -> None:
+  """Raises if a file that a flag names can't be written, or two are one."""
+  named: dict[str, str] = {}
+  for flag in flags:
+    path = getattr(args, flag)
+    if path is None:
+      continue
+    check_writable(path, f"--{flag}")
+    other = named.setdefault(os.path.realpath(path), flag)
+    if other != flag:
+      raise errors.InputError(
+          f"`--{flag}` ({path!r}) must be another file than that of "
+          f"`--{other}`.")
 
 
 def width() -> int:

@@ -35,9 +35,7 @@ def run(args: argparse.Namespace) -> int:
   """Trains and writes; returns 1 if no step was seen."""
   errors.check_whole_number("--steps", args.steps, 1, _MAX_STEPS)
   site_flags.check_demo(args)
-  for flag in ("out", "html"):
-    if getattr(args, flag) is not None:
-      output.check_writable(getattr(args, flag), f"--{flag}")
+  output.check_files(args, "out", "html")
   if args.workers:
     cables.enter_network(shaped=args.bandwidth is not None)
   from tf_cdops.cli import digits  # Loads TensorFlow.

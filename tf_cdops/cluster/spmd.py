@@ -155,10 +155,10 @@ class SpmdStrategy(tf.distribute.MultiWorkerMirroredStrategy):
     return [json.loads(line)
             for line in joined.numpy().tobytes().decode().splitlines()]
 
-  def name_tensors(self, variables: Iterable[Any]) -> None:
+  def name_tensors(self, variables: Iterable[Any]) -> bool:
     """Lets messages name variables: see `AllReduceCrossDeviceOps`."""
     ops: cross_device_ops_lib.SpmdAllReduce = self.extended._cross_device_ops
-    ops.name_tensors(variables)
+    return ops.name_tensors(variables)
 
   def reduce(self, reduce_op: Any, value: Any, axis: Any = None) -> Any:
     """As `tf.distribute.Strategy.reduce`, and of structures of values, too.

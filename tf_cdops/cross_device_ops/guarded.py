@@ -36,7 +36,7 @@ class GuardedCrossDeviceOps(base.CheckedCrossDeviceOps):
         tf.TensorSpec(shape) for shape in batch.shapes]))
             for batch in self._emitted_batches.batches()]
 
-  def name_tensors(self, variables: Iterable[Any]) -> None:
+  def name_tensors(self, variables: Iterable[Any]) -> bool:
     """Lets messages name variables, where they would say a tensor's position.
 
     A batch is known by its shapes. `tf_cdops.keras.NameGradients` does this
@@ -45,10 +45,13 @@ class GuardedCrossDeviceOps(base.CheckedCrossDeviceOps):
     Args:
       variables: those whose gradients are reduced together, in that order.
 
+    Returns:
+      Whether a function that is traced anew would say more.
+
     Raises:
       ValueError: if something isn't a variable.
     """
-    self._names.add(variables)
+    return self._names.add(variables) and self._on_nonfinite is not None
 
   def reduce_implementation(self, reduce_op: Any, per_replica_value: Any,
                             destinations: Any, options: Any) -> Any:
@@ -102,7 +105,10 @@ class GuardedCrossDeviceOps(base.CheckedCrossDeviceOps):
                          ) -> topology_lib.Topology | None:
     """Returns which devices share a worker, for messages; None if unknown."""
     if not all(names) or len(set(names)) < len(names):
-      return None
+      # Of values that lie elsewhere, in eager code, replicas are still known.
+      count, names = len(names), devices.of_strategy()
+      if len(names) != count:
+        return None
     return topology_lib.Topology.from_devices(names)
 
   def _labels(self, pairs: Sequence[tuple[Any, Any]]) -> list[str]:

@@ -104,6 +104,8 @@ class MultiWorkerAllReduce(all_reduce.AllReduceCrossDeviceOps):
     if topology is not None and worker_devices is not None:
       raise errors.InputError(
           "`topology` and `worker_devices` both group the devices; give one.")
+    errors.check_bool("reproducible", reproducible)
+    self._self_check = errors.check_bool("self_check", self_check)
     if self._wire and (reproducible or self_check):
       raise errors.InputError(
           f"`wire` ({str(self._wire)!r}) rounds, so that results depend on who "
@@ -112,7 +114,6 @@ class MultiWorkerAllReduce(all_reduce.AllReduceCrossDeviceOps):
           "False with it.")
     self._declared = topology
     self._counted: set[tuple[str, ...]] = set()
-    self._self_check = self_check
     self._network = given_links.check(network)
     self._backward_seconds = errors.check_seconds("backward_seconds",
                                                   backward_seconds)

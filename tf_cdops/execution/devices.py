@@ -56,14 +56,15 @@ def devices_of(values: tuple[Any, ...]) -> tuple[str, ...]:
   names = tuple(device_of(value) for value in values)
   if all(names):
     return names
-  strategy_devices = _strategy_devices()
+  strategy_devices = of_strategy()
   if len(strategy_devices) != len(names):
     return names
   return tuple(name or fallback for name, fallback
                in zip(names, strategy_devices, strict=True))
 
 
-def _strategy_devices() -> tuple[str, ...]:
+def of_strategy() -> tuple[str, ...]:
+  """Returns the devices of the strategy in force, if there is one."""
   if not tf.distribute.has_strategy():
     return ()
   return tuple(tf.distribute.get_strategy().extended.worker_devices)

@@ -3,7 +3,8 @@
 A sum of replicas' values is finite only if all of them are, and the sum of its
 elements only if each is: so one pass over each result, on one of the devices
 that have it, tells whether to look closer. Only then does each replica's device
-look at what the replica has brought: finite numbers may have overflowed.
+look at what the replica has brought: of large numbers the probe overflows, too.
+A sum that isn't finite though its terms are has overflowed by itself.
 """
 
 import dataclasses
@@ -21,6 +22,12 @@ from tf_cdops.execution import finite_sums
 
 _MODES = ("raise", "drop")
 _MOST_NAMED = 8  # In one message.
+_OVERFLOWED = "the sum of all replicas, each of which is finite"
+
+
+# How many elements of each tensor aren't finite; and 0 where nobody asks.
+_COUNTS = (lambda *parts: [tf.stack(list(map(finite_sums.count, parts)))],
+           lambda *parts: [tf.zeros([len(parts)], tf.int32)])
 
 
 def check_mode(mode: Any) -> str | None:
@@ -80,9 +87,10 @@ class Guard:
       if tf.executing_eagerly() and not odd:
         return plain
       kept = self._look(odd, batch, sums)
+      in_sums = self._look_at_sums(odd, results)
       # A graph's text is of use only then.
       is_fatal, text, is_dropped, *totals = tf.cond(
-          odd, lambda: self._conclude(kept, sums, reduce_op),
+          odd, lambda: self._conclude(kept, in_sums, sums, reduce_op),
           lambda: [False, "", False, *(
               sums.no_total() if self.mode == "drop" else [])])
       if tf.executing_eagerly():
@@ -130,9 +138,7 @@ class Guard:
       those are dropped, what it brings to the sums.
     """
     look = finite_sums.Choice(*(
-        (sums.kept, sums.nothing_kept) if self.mode == "drop" else
-        (lambda *parts: [tf.stack(list(map(finite_sums.count, parts)))],
-         lambda *parts: [tf.zeros([len(parts)], tf.int32)])))
+        (sums.kept, sums.nothing_kept) if self.mode == "drop" else _COUNTS))
     kept = []
     for rank, place in enumerate(self.places):
       parts = [executor.as_tensor(finite_sums.dense_part(values[rank]), place)
@@ -141,12 +147,21 @@ class Guard:
         kept.append(look(tf.identity(odd), parts))
     return kept
 
-  def _conclude(self, kept: Sequence[Sequence[tf.Tensor]],
+  def _look_at_sums(self, odd: tf.Tensor,
+                    results: Sequence[Sequence[Any]]) -> tf.Tensor:
+    """Returns how many elements of each sum aren't finite, if some are odd."""
+    parts = [finite_sums.dense_part(there[0]) for there in results]
+    with tf.device(devices.device_of(parts[0])):
+      counts, = finite_sums.Choice(*_COUNTS)(tf.identity(odd), parts)
+    return counts
+
+  def _conclude(self, kept: Sequence[Sequence[tf.Tensor]], in_sums: tf.Tensor,
                 sums: finite_sums.Sums, reduce_op: Any) -> list[tf.Tensor]:
     """Returns whether to raise, what to say, whether to replace sums, and how.
 
     Args:
       kept: what `_look` returned.
+      in_sums: what `_look_at_sums` returned.
       sums: makes the sums.
       reduce_op: what they are.
     """
@@ -154,15 +169,18 @@ class Guard:
     counts = own if self.gather is None else tf.reshape(
         self.gather(own), [len(self.replicas), len(self.tensors)])
     wrong = counts > 0
-    is_any = tf.reduce_any(wrong)
+    overflowed = tf.where(tf.reduce_any(wrong, 0), 0, in_sums)
+    every = tf.concat([counts, overflowed[tf.newaxis]], 0)
     # A graph's message would have a backslash before an apostrophe.
     if self.mode == "raise":
-      return [is_any, self._text("", counts), False]
-    is_fatal = tf.reduce_any(tf.reduce_all(wrong, 0))
+      return [tf.reduce_any(every > 0), self._text("", every), False]
+    is_lost = tf.reduce_any(tf.reduce_all(wrong, 0))
+    is_fatal = is_lost | tf.reduce_any(overflowed > 0)
     told = self._log(~is_fatal & tf.reduce_any(own > 0), own)
     with tf.control_dependencies(told):
-      text = self._text("no replica is left to sum: ", counts)
-    return [is_fatal, text, is_any, *sums.total(
+      text = self._text(tf.where(is_lost, "no replica is left to sum: ", ""),
+                        every)
+    return [is_fatal, text, tf.reduce_any(wrong), *sums.total(
         [brought for _, *brought in kept], wrong, reduce_op, self.total)]
 
   def _log(self, wanted: tf.Tensor, own: tf.Tensor) -> list[Any]:
@@ -180,13 +198,14 @@ class Guard:
 
     return [tf.cond(wanted, told, lambda: False)]
 
-  def _text(self, before: str, counts: tf.Tensor, first: int = 0) -> tf.Tensor:
+  def _text(self, before: str | tf.Tensor, counts: tf.Tensor,
+            first: int = 0) -> tf.Tensor:
     """Names replicas and tensors, and how many elements aren't finite."""
     found = tf.where(counts > 0)
     named = found[:_MOST_NAMED]
     number = tf.gather_nd(counts, named)
     lines = tf.strings.join([
-        tf.gather(list(self.replicas), named[:, 0] + first), ": ",
+        tf.gather([*self.replicas, _OVERFLOWED], named[:, 0] + first), ": ",
         tf.gather(list(self.tensors), named[:, 1]), " has ",
         tf.strings.as_string(number),
         # A v1 graph's == compares objects.
@@ -194,7 +213,7 @@ class Guard:
         " not finite"])
     more = tf.shape(found)[0] - _MOST_NAMED
     return tf.strings.join([
-        f"tf_cdops on_nonfinite={self.mode}: {before}",
+        f"tf_cdops on_nonfinite={self.mode}: ", before,
         tf.strings.reduce_join(lines, separator="; "),
         tf.where(more > 0, tf.strings.join(
             ["; and ", tf.strings.as_string(more), " more"]), ""), "."])

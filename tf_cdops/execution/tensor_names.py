@@ -37,11 +37,14 @@ class TensorNames:
   def __init__(self) -> None:
     self._lists: list[tuple[_Named, ...]] = []
 
-  def add(self, variables: Iterable[Any]) -> None:
+  def add(self, variables: Iterable[Any]) -> bool:
     """Makes variables known, in the order of their gradients in a batch.
 
     Args:
       variables: tf.Variables or Keras' own.
+
+    Returns:
+      Whether they weren't.
     """
     given = list(variables)
     for i, variable in enumerate(given):
@@ -51,8 +54,10 @@ class TensorNames:
             "and a shape.")
     named = tuple(_Named(name_of(variable), tf.TensorShape(variable.shape))
                   for variable in given)
+    is_new = named not in self._lists
     self._lists = [named, *(known for known in self._lists
                             if known != named)][:_MOST]
+    return is_new
 
   def of_batch(self, batch: Sequence[Any]) -> tuple[str | None, ...]:
     """Returns the name of each tensor; None where it isn't known.
