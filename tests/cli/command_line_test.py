@@ -100,7 +100,8 @@ class CommandLineTest(parameterized.TestCase):
       (["--workers=2", "--max_restarts=-1", "x.py"],
        r"`--max_restarts` \(-1\) must be"),
       (["--workers=2", "--grace=0", "x.py"], r"`--grace` \(0\) must be "),
-      (["--workers=2", "--grace=nan", "x.py"], r"`--grace` \(nan\) must be"))
+      (["--workers=2", "--grace=nan", "x.py"], r"`--grace` \(nan\) must be"),
+      (["--workers=2", "--json", __file__], "`--json` must be left out"))
   def test_wrong_launches(self, args, regex):
     stderr = io.StringIO()
     with (contextlib.redirect_stderr(stderr),

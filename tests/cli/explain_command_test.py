@@ -265,6 +265,8 @@ class WrongUsageTest(parameterized.TestCase):
       (["--all_reduce_spec=xring:"], "has an empty part"),
       (["--all_reduce_spec=nccl", "--workers=2"], "can't leave its worker"),
       (["--all_reduce_spec=psgpu", "--device_type=CPU"], "needs GPU devices"),
+      (["--html=/dev/null", "--plan=/dev/null"],
+       r"`--plan` \('/dev/null'\) must be another file than that of `--html`"),
       (["--html=/no/such/page"], r"`--html` \('/no/such/page'\) must be in a "
        "folder that is there"),
       (["--html=/"], r"`--html` \('/'\) must name a file, not a folder"))

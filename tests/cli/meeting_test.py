@@ -132,6 +132,13 @@ class DoctorTaskTest(parameterized.TestCase):
     self.assertEqual((code, out), (2, ""))
     self.assertRegex(err, f"^tf_cdops doctor: {regex}")
 
+  @parameterized.parameters("{}", '{"cluster": {}}')
+  def test_a_tf_config_without_a_cluster(self, text):
+    code, out, err = doctor("--task=TF_CONFIG", tf_config=text)
+    self.assertEqual((code, out), (2, ""))
+    self.assertRegex(err, r"^tf_cdops doctor: `TF_CONFIG` \('\{.*\}'\) must "
+                     "have a cluster, such as")
+
   def test_no_number_needs_a_task_in_tf_config(self):
     with self.assertRaisesRegex(
         errors.InputError, "^the task of `TF_CONFIG` .* must be one of the"):

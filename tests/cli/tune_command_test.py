@@ -10,6 +10,7 @@ from absl import flags
 from absl.testing import absltest
 from absl.testing import parameterized
 from tests import python_process
+from tests import registrations
 from tests import virtual_devices
 
 import tf_cdops
@@ -26,6 +27,7 @@ from tf_cdops.cli.measuring import links
 from tf_cdops.cli.measuring import sites
 from tf_cdops.cli.measuring import steps
 from tf_cdops.cli.measuring import races
+from tf_cdops.cli.measuring import search
 from tf_cdops.cli.measuring import timing
 from tf_cdops.cli.measuring import tuner
 from tf_cdops.cli.measuring import tuning
@@ -324,6 +326,35 @@ class PlanOfTheFileTest(parameterized.TestCase):
     race = races.race(tuner.AUTO, coded, exact_inputs.make(site, sizes), None,
                       0)
     self.assertEqual((race.verdict.pairs, race.wrong), (6, 0))
+
+
+class SearchTest(parameterized.TestCase):
+
+  def setUp(self):
+    super().setUp()
+    self.enter_context(registrations.undone())
+
+    def broken(fabric, values, group):
+      del fabric, values, group
+      raise ValueError("as third parties may")
+
+    tf_cdops.register_all_reduce("broken", description="Fails.")(broken)
+    self.inputs = exact_inputs.make(
+        sites.Site(tuple(virtual_devices.names(2))),
+        loads.parse_sizes("1k").sizes)
+
+  def test_leaves_out_what_fails(self):
+    ways = [planner.Choice(name) for name in ("broken", "ps", "xring")]
+    with self.assertLogs("absl", "WARNING") as logs:
+      found = search.search(self.inputs, ways, 5, lambda _: None)
+    self.assertCountEqual(found, ways[1:])
+    self.assertRegex(logs.output[0], "broken can't run here, and is left out: "
+                     "as third")
+
+  def test_raises_if_all_fail(self):
+    with (self.assertLogs("absl", "WARNING"),
+          self.assertRaisesRegex(ValueError, "as third parties may")):
+      search.search(self.inputs, [planner.Choice("broken")], 5, lambda _: None)
 
 
 class LinksTest(parameterized.TestCase):

@@ -294,7 +294,8 @@ class LaunchTest(_TestCase):
   # By whom the signal is sent to, which, and what `launch` then returns.
   @parameterized.parameters(
       ("client", signal.SIGKILL, 137), ("launch", signal.SIGKILL, -9),
-      ("launch", signal.SIGTERM, 143), ("both", signal.SIGINT, 5))
+      ("launch", signal.SIGTERM, 143), ("launch", signal.SIGINT, 5),
+      ("both", signal.SIGINT, 5))
   def test_nothing_is_left(self, whom, number, code):
     with self.launched(self._WAITS) as process:
       line = process.stdout.readline()

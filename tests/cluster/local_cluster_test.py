@@ -380,6 +380,15 @@ class WorkerTest(_TestCase):
     self._check_serves([], {"TF_CONFIG": json.dumps(config)}, port,
                        "/job:chief/task:0")
 
+  def test_a_port_in_use(self):
+    with socket.create_server(("", 0)) as other:
+      port = other.getsockname()[1]
+      outcome = python_process.run(
+          "-m", "tf_cdops", "worker", f"--cluster=127.0.0.1:{port}", "--task=0")
+    self.assertEqual((outcome.returncode, outcome.stdout), (1, ""))
+    self.assertRegex(outcome.stderr, rf"^tf_cdops worker: port {port} of this "
+                     r"machine must be free, and isn't: .*\.\n$")
+
   def test_wrong_usage(self):
     cluster = "--cluster=127.0.0.1:1,127.0.0.1:2"
     one = '{"cluster": {"worker": ["a:1"]}, "task": {"type": "worker"'
@@ -398,6 +407,7 @@ class WorkerTest(_TestCase):
         ([], "{bad", "`TF_CONFIG` .* isn't right JSON"),
         ([], "a:1,b:2", "TF_CONFIG"),
         ([], one + ', "index": 7}}', r"TF_CONFIG.*\b7\b"),
+        ([], '{"cluster": ["a:1"]}', r"`cluster` \(\['a:1'\]\) must be a dict"),
     ]
     # All in one process: each would load TensorFlow again.
     script = f"""\

@@ -15,7 +15,7 @@ _K, _M, _G = 2**10, 2**20, 2**30
 _NAMES = st.from_regex(r"[A-Za-z][A-Za-z0-9_.-]{0,6}", fullmatch=True).filter(
     lambda name: name != spec.AUTO)
 _ALGORITHMS = _NAMES | st.builds("{}/{}".format, _NAMES, _NAMES)
-_SHARDS = st.integers(1, 10**6)
+_SHARDS = st.integers(1, 1 << 16)
 _LIMITS = st.integers(1, 2**50) | st.builds(
     lambda number, unit: number * unit, st.integers(1, 5000),
     st.sampled_from([_K, _M, _G]))
@@ -98,7 +98,7 @@ _NOT_A_SPEC = (r"must be a text, a tuple \(algorithm, shards, limit\) or a "
                r"list of such tuples; the text's form is alg\[#shards\]")
 _NOT_A_TUPLE = r"must be a tuple of one to three: \(algorithm, shards, limit\)"
 _BAD_PART = "must be an algorithm's name, or the name, '#' and a whole number"
-_BAD_SHARDS = "must be a whole number of at least 1"
+_BAD_SHARDS = "must be a whole number from 1 to 65,536"
 _BAD_LIMIT = "must be a positive number of bytes, or -1 for no limit"
 _MUST_RISE = r"the limits \(\[.*\]\) must rise, and only the last may be -1"
 _NO_END = r"must be -1, so that there is an algorithm for every size"

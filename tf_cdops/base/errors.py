@@ -85,6 +85,15 @@ def check_seconds(name: str, value: Any) -> float | None:
   return value
 
 
+def check_duration(name: str, value: Any) -> float:
+  """Returns a number of seconds above 0."""
+  if isinstance(value, bool) or not isinstance(value, (int, float)) or not (
+      0 < value < math.inf):
+    raise InputError(
+        f"`{name}` ({value!r}) must be a number of seconds above 0.")
+  return value
+
+
 def did_you_mean(name: object, choices: Iterable[str]) -> str:
   """Returns " Did you mean 'x'?" for the nearest of `choices`, or ""."""
   near = difflib.get_close_matches(str(name), list(choices), n=2, cutoff=0.5)

@@ -9,8 +9,7 @@ every result is compared with the exact sum. Sizes are swept from --min to
     tf_cdops bench --devices=8 --model=ResNet50
     tf_cdops bench --cluster=10.0.0.5:2222,10.0.0.6:2222 --specs=auto,xring
     tf_cdops bench --workers=4 --bandwidth=100mbit,1gbit --sizes=16m
-    tf_cdops bench --workers=4 --bandwidth=200mbit --sizes=16m --specs=auto \
-        --wire=none,bfloat16,int8
+    tf_cdops bench --workers=4 --bandwidth=200mbit --sizes=16m --wire=none,int8
 
 The columns are those of nccl-tests. algbw: bytes reduced a second. busbw: that
 times 2(p-1)/p for p devices, which is what each device's link carries at

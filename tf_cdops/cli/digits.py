@@ -33,7 +33,7 @@ class Outcome:
   identical: bool
 
 
-class _Recorder(tf_cdops.MultiWorkerAllReduce):
+class RecordingAllReduce(tf_cdops.MultiWorkerAllReduce):
   """Remembers what the last traced step asked to have reduced."""
 
   sizes: tuple[int, ...] = ()
@@ -95,7 +95,7 @@ def train(spec: str, devices: int, workers: int, epochs: int,
   Returns:
     What the training came to.
   """
-  recorder = _Recorder(all_reduce_spec=spec)
+  recorder = RecordingAllReduce(all_reduce_spec=spec)
   with _strategy(recorder, devices, workers, bandwidth) as strategy:
     return _train(strategy, recorder, spec, epochs)
 
@@ -132,7 +132,7 @@ def _strategy(ops: Any, devices: int, workers: int, bandwidth: str | None
     with tf_cdops.LocalCluster(workers, devices,
                                bandwidth=bandwidth) as cluster:
       yield tf_cdops.multi_worker_strategy(
-          cluster, ops if isinstance(ops, _Recorder)
+          cluster, ops if isinstance(ops, RecordingAllReduce)
           else ops(network=cluster.link))
     return
   tf.config.set_logical_device_configuration(
@@ -140,7 +140,7 @@ def _strategy(ops: Any, devices: int, workers: int, bandwidth: str | None
       [tf.config.LogicalDeviceConfiguration()] * devices)
   yield tf.distribute.MirroredStrategy(
       [f"CPU:{i}" for i in range(devices)],
-      cross_device_ops=ops if isinstance(ops, _Recorder) else ops())
+      cross_device_ops=ops if isinstance(ops, RecordingAllReduce) else ops())
 
 
 def _batch_size(strategy: tf.distribute.Strategy) -> int:
@@ -149,8 +149,8 @@ def _batch_size(strategy: tf.distribute.Strategy) -> int:
   return replicas * max(1, _BATCH // replicas)
 
 
-def _train(strategy: tf.distribute.Strategy, recorder: _Recorder, spec: str,
-           epochs: int) -> Outcome:
+def _train(strategy: tf.distribute.Strategy, recorder: RecordingAllReduce,
+           spec: str, epochs: int) -> Outcome:
   tf.keras.utils.set_random_seed(1)
   (x, y), (held_out_x, held_out_y) = _load()
   with strategy.scope():

@@ -156,6 +156,10 @@ def _written(path: str) -> int | None:
 
 
 def _check(args: argparse.Namespace) -> None:
+  if args.json:
+    raise errors.InputError(
+        "`--json` must be left out: what is printed is the programs'; look at "
+        "the exit code.")
   args.workers = args.workers or 0
   errors.check_whole_number("--workers", args.workers, 0, _MAX_WORKERS)
   if args.devices is not None:

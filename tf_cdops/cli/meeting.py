@@ -86,7 +86,11 @@ def _cluster(cluster: str | None, task: str,
   else:
     text = places.find_tf_config(None, None, {TF_CONFIG: cluster})
   found = addresses.from_tf_config({TF_CONFIG: text or ""})
-  assert found is not None
+  if found is None:
+    raise errors.InputError(
+        f"`{TF_CONFIG}` ({cluster!r}) must have a cluster, such as "
+        '{"cluster": {"worker": ["host1:2222", "host2:2222"]}, "task": '
+        '{"type": "worker", "index": 0}}.')
   return found
 
 

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 NAME = "tune"
 _LEAST_BUDGET = 5.0
 _BUDGET = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h|)", re.IGNORECASE)
+_FAR_BEYOND = 1.5
 _SHOWN = 5  # Candidates in the table, for each class; JSON has them all.
 
 
@@ -77,12 +78,18 @@ def run(args: argparse.Namespace) -> int:
           "reduce.")
     wires = tuple(wire for wire in wire_flags.parse(args) if wire)
     load = loads.from_args(args)
+    started = time.monotonic()
     outcome = _tune(site, load, budget, wires)
+    seconds = time.monotonic() - started
   content = _content(site, load, outcome)
   if args.json:
     output.print_json(content)
   else:
     _print(outcome, f"{load.name} on {site}", args.out)
+    if seconds > _FAR_BEYOND * budget and not outcome.interrupted:
+      print(f"It took {seconds:.0f} s, and `--budget` is {args.budget}: a few "
+            "steps of each kind are run in any case, and those of this load "
+            "take long. Smaller --sizes would take less.")
   if outcome.interrupted:
     return 130
   output.write_json(args.out, content)

@@ -11,6 +11,7 @@ import sys
 from tf_cdops.base import errors
 from tf_cdops.cluster import addresses
 from tf_cdops.cluster import interfaces
+from tf_cdops.cluster import ports
 
 NAME = "worker"
 
@@ -46,6 +47,7 @@ def run(args: argparse.Namespace) -> int:
     raise errors.InputError(
         f"{given} must be one of the "
         f"cluster's tasks: {', '.join(map(str, cluster.tasks))}.")
+  ports.wait_until_free(addresses.split_address(cluster.own.address)[1], 0.0)
   if not args.until_stdin_closes:
     print(f"Warning: {interfaces.WARNING}", file=sys.stderr)
   server.serve(cluster, args.cpu_devices, args.until_stdin_closes, args.json)

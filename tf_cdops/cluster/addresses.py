@@ -156,3 +156,6 @@ class _Described:
 
   def cluster_spec(self) -> Any:
     return self._cluster
+
+  def __repr__(self) -> str:
+    return repr(self._cluster)

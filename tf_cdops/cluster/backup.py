@@ -10,6 +10,7 @@ from typing import Any
 from absl import logging
 import tensorflow as tf
 
+from tf_cdops.base import errors
 from tf_cdops.cluster import spmd
 
 _NAME = re.compile(r"epoch-(\d+)\.weights\.h5")
@@ -39,6 +40,9 @@ class BackupAndRestore(tf.keras.callbacks.Callback):
       delete_checkpoint: whether the files are removed when training ends well.
     """
     super().__init__()
+    if not backup_dir:
+      raise errors.InputError(
+          f"`backup_dir` ({backup_dir!r}) must name a folder.")
     self._parent = pathlib.Path(backup_dir)
     self._delete = delete_checkpoint
 

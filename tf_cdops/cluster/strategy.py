@@ -54,6 +54,7 @@ def multi_worker_strategy(
     ClusterError: naming the workers that don't answer in time.
   """
   worker_devices.check_device_type(device_type)
+  errors.check_duration("timeout", timeout)
   resolved = addresses.resolve(cluster)
   connecting.connect(resolved, timeout)
   by_worker = _devices(resolved, device_type, devices_per_worker)

@@ -1,7 +1,6 @@
 """StepWatchdog: ends a program whose step waits for a silent worker."""
 
 import dataclasses
-import math
 import os
 import sys
 import threading
@@ -53,10 +52,7 @@ class StepWatchdog(tf.keras.callbacks.Callback):
       limit: seconds that a step may take, the first one's tracing included.
     """
     super().__init__()
-    if isinstance(limit, bool) or not isinstance(limit, (int, float)) or not (
-        0 < limit < math.inf):
-      raise errors.InputError(
-          f"`limit` ({limit!r}) must be a number of seconds above 0.")
+    errors.check_duration("limit", limit)
     self._watcher = _Watcher(
         () if cluster is None else addresses.resolve(cluster).others, limit)
     weakref.finalize(self, self._watcher.ended.set)

@@ -24,6 +24,7 @@ from tf_cdops.planning import spec_file
 
 AUTO = "auto"
 UNLIMITED = -1
+_MOST_SHARDS = 1 << 16  # Each has its ops; beyond, a number was mistyped.
 FORM = "alg[#shards](:limit:alg[#shards])*, such as 'xring:64k:pscpu/pscpu#2'"
 _UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30}
 _BYTES = re.compile(r"(\d+)([kmg]?)", re.IGNORECASE)
@@ -247,10 +248,10 @@ def _check_lines(lines: Iterable[AllReduceSpecTuple], given: Any,
     if not isinstance(line.alg, str) or not line.alg:
       raise errors.SpecError(
           f"{where}: the algorithm ({line.alg!r}) must be a name.")
-    if not errors.is_whole_number(line.shards, 1):
+    if not errors.is_whole_number(line.shards, 1, _MOST_SHARDS):
       raise errors.SpecError(
           f"{where}: the shards of {line.alg!r} ({line.shards!r}) must be a "
-          "whole number of at least 1.")
+          f"whole number from 1 to {_MOST_SHARDS:,}.")
     if not errors.is_whole_number(line.limit, UNLIMITED) or not line.limit:
       raise errors.SpecError(
           f"{where}: the limit of {line.alg!r} ({line.limit!r}) must be a "

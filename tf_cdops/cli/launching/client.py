@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -15,6 +16,9 @@ from tf_cdops.cluster import cables
 from tf_cdops.cluster import local
 
 _PR_SET_PDEATHSIG = 1
+# How long a program may take to end by a Ctrl-C that a terminal gave it, too,
+# before it gets the launcher's.
+_CTRL_C_SECONDS, _POLL_SECONDS = 1.0, 0.1
 
 
 def run(args: argparse.Namespace, command: Sequence[str]) -> int:
@@ -53,15 +57,40 @@ def _run(command: Sequence[str], environment: Mapping[str, str]) -> int:
   def pass_on(number: int, _: Any) -> None:
     process.send_signal(number)
 
-  # A terminal gives Ctrl-C to both; the program says what becomes of it.
-  handlers = {signal.SIGINT: lambda *_: None, signal.SIGTERM: pass_on}
+  interrupted: list[float] = []  # When.
+  handlers = {
+      signal.SIGINT: lambda *_: interrupted.append(time.monotonic()),
+      signal.SIGTERM: pass_on}
   before = {number: signal.signal(number, handler)
             for number, handler in handlers.items()}
   try:
-    code = process.wait()
+    while (code := _waited(process)) is None:
+      # A terminal gives Ctrl-C to both; whoever signals the launcher doesn't.
+      if interrupted and (
+          time.monotonic() > interrupted[0] + _CTRL_C_SECONDS):
+        interrupted.clear()
+        if not _is_in_the_foreground():
+          process.send_signal(signal.SIGINT)
   finally:
     process.kill()
     process.wait()
     for number, handler in before.items():
       signal.signal(number, handler)
   return code if code >= 0 else 128 - code
+
+
+def _waited(process: "subprocess.Popen[bytes]") -> int | None:
+  """Waits a moment; returns the exit code, or None."""
+  try:
+    return process.wait(_POLL_SECONDS)
+  except subprocess.TimeoutExpired:
+    return None
+
+
+def _is_in_the_foreground() -> bool:
+  """Whether this and the program get what is typed at a terminal."""
+  try:
+    with open("/dev/tty", "rb") as terminal:
+      return os.tcgetpgrp(terminal.fileno()) == os.getpgrp()
+  except OSError:
+    return False

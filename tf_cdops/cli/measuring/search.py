@@ -5,6 +5,9 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 
+from absl import logging
+import tensorflow as tf
+
 from tf_cdops.cli.measuring import contenders
 from tf_cdops.cli.measuring import exact_inputs
 from tf_cdops.cli.measuring import limits
@@ -37,16 +40,25 @@ def search(inputs: exact_inputs.Inputs,
   started = time.monotonic()
   running: dict[planner.Choice, steps.Step] = {}
   last: dict[planner.Choice, list[float]] = {}
+  failure: Exception | None = None
   for candidate in candidates:
     if last and time.monotonic() - started > _BUILDING * seconds:
       break
     on_candidate(candidate)
-    with limits.limit(_LIMIT_SECONDS, f"trying {candidate}"):
-      step = steps.build(_contender(candidate, len(inputs.sizes)), inputs)
-      last[candidate] = [timing.seconds_of(step.run) for _ in range(_PROBES)]
+    try:
+      with limits.limit(_LIMIT_SECONDS, f"trying {candidate}"):
+        step = steps.build(_contender(candidate, len(inputs.sizes)), inputs)
+        last[candidate] = [timing.seconds_of(step.run) for _ in range(_PROBES)]
+    except (tf.errors.OpError, ValueError, RuntimeError) as error:
+      failure = error  # A third party's, or devices that can't do it.
+      logging.warning("%s can't run here, and is left out: %s", candidate,
+                      error)
+      continue
     best = min(min(probes) for probes in last.values())
     if not tuning.hopeless(last[candidate], best):
       running[candidate] = step
+  if failure is not None and not last:
+    raise failure
   count = _FIRST_ROUNDS
   while len(running) > 1 and time.monotonic() - started < seconds:
     last |= _rounds(running, count, started + seconds)
