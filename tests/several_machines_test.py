@@ -1,5 +1,7 @@
 """Holds docs/several_machines.md to what the algorithms do."""
 
+import re
+
 from absl.testing import absltest
 from tests import python_process
 
@@ -26,11 +28,23 @@ def table() -> str:
   return text_table.markdown(columns, rows)
 
 
-class NetworkTableTest(absltest.TestCase):
+class PageTest(absltest.TestCase):
 
-  def test_the_page_has_the_table(self):
-    page = python_process.ROOT / "docs" / "several_machines.md"
-    self.assertIn(table(), page.read_text(encoding="utf-8"))
+  def setUp(self):
+    super().setUp()
+    self.page = (python_process.ROOT / "docs" / "several_machines.md"
+                 ).read_text(encoding="utf-8")
+
+  def test_has_the_table(self):
+    self.assertIn(table(), self.page)
+
+  def test_first_example_ends_quietly(self):
+    # TensorFlow told of each function that it couldn't be removed from workers
+    # that had ended.
+    first, = re.findall("```python\n(.*?)```", self.page, re.DOTALL)
+    outcome = python_process.run("-c", first)
+    self.assertEqual(outcome.returncode, 0, outcome.stderr)
+    self.assertNotRegex(outcome.stderr, "(?m)^E0000|Failed to|Traceback")
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ Each one is here because no public name does its job. Checked with TensorFlow
 """
 
 import contextlib
+import copy
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -340,6 +341,21 @@ def worker_addresses() -> dict[tuple[str, int], str]:
   return {(job.name, number): address for job in server.cluster.job
           for number, address in job.tasks.items()
           if (job.name, number) != (server.job_name, server.task_index)}
+
+
+def let_go_of_workers() -> None:
+  """Disconnects from all tasks but this one, whose own server runs on.
+
+  The public call to connect wants another server, on a port of its own.
+  """
+  server = copy.deepcopy(_context.context().get_server_def())
+  for job in list(server.cluster.job):
+    if job.name != server.job_name:
+      server.cluster.job.remove(job)
+    else:
+      for number in [n for n in job.tasks if n != server.task_index]:
+        del job.tasks[number]
+  _context.context().update_server_def(server)
 
 
 def profile_of(data: bytes) -> Any:

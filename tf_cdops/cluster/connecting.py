@@ -1,5 +1,6 @@
 """Connects this process, the client, to the workers of a cluster."""
 
+import contextlib
 import functools
 import gc
 import ipaddress
@@ -13,6 +14,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_cdops.base import errors
+from tf_cdops.base import tf_compat
 from tf_cdops.cluster import addresses
 from tf_cdops.cluster import probing
 
@@ -21,6 +23,7 @@ CLIENT_JOB = "localhost"  # TensorFlow's name for a client that is no task.
 # stream of one that has died. With a call for each op, it raises.
 _STREAMING = "TF_ENABLE_EAGER_CLIENT_STREAMING_ENQUEUE"
 _ADDRESS_SECONDS = 10.0
+_DISCONNECTING_SECONDS = 5.0
 
 
 def connect(cluster: addresses.Cluster, timeout: float) -> None:
@@ -49,6 +52,20 @@ def _connect(cluster: addresses.Cluster) -> None:
           {} if cluster.own else {own.job: [own.address]})),
       job_name=own.job, task_index=own.index)
   tf.config.list_logical_devices()  # Answers only when all workers do.
+
+
+def disconnect(cluster: addresses.Cluster) -> None:
+  """Lets go of workers that are about to end, if this process drives them.
+
+  Else TensorFlow tells of each function, when that is let go of, that it can't
+  be removed from them: dozens of errors at the end of a program that went well.
+  """
+  driven = set(tf_compat.worker_addresses().values())
+  if driven and driven <= {task.address for task in cluster.tasks}:
+    # Of workers that have died there is nothing to let go of.
+    with contextlib.suppress(errors.ClusterError, tf.errors.OpError):
+      _within(_DISCONNECTING_SECONDS, tf_compat.let_go_of_workers,
+              "disconnecting")
 
 
 # TensorFlow would give the client the address "localhost", where workers on

@@ -173,6 +173,9 @@ class LocalCluster:
 
   def stop(self) -> None:
     """Ends the workers. Doing so twice is no mistake."""
+    if self._cluster is not None and "tensorflow" in sys.modules:
+      from tf_cdops.cluster import connecting  # Loads TensorFlow.
+      connecting.disconnect(self._cluster)
     self._stop_processes()
     self._cluster = None
     if self._cables is not None:
