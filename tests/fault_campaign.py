@@ -211,7 +211,7 @@ def run(case: Case, weights: Sequence[str], folder: pathlib.Path
       wrong.append("the weights differ")
     # How far a program comes in some seconds is the machine's matter.
     if any(one["epochs"] != results[0]["epochs"] for one in results) or (
-        case.phase != "start"
+        case.phase not in ("start", "joined")
         and firsts[0] not in (case.epoch, case.epoch + 1)):
       wrong.append(f"it went on from {[one['epochs'] for one in results]}")
   elif case.max_restarts or code in (0, None):
