@@ -20,7 +20,8 @@ import numpy as np
 _OF_TENSORFLOW_2_16 = re.compile(
     r"^(?:WARNING: All log messages before absl::InitializeLog\(\).*\n)?"
     r"(?:W0000 .*destroy_tensor_handle_node\.h.*\n"
-    r"Additional GRPC error information .*\n:\{.*\n?)+$")
+    r"Additional GRPC error information .*\n:\{.*\n?|"
+    r"I0000 .*remote_tensor_handle_data\.cc.* no longer available.*\n?)+$")
 
 # Float32 rounding: the sums of four replicas may be made in another order.
 _CLOSE = {"rtol": 1e-4, "atol": 1e-6}

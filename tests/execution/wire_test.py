@@ -422,7 +422,9 @@ class XlaTest(parameterized.TestCase):
         tf.unstack(values), spec, topology=topology, wire=wire))
     found = tf.function(emit, jit_compile=True, autograph=False)(values).numpy()
     plain = np.sum(values.numpy(), axis=0)
-    self.assertLess((found[0] == plain).mean(), 0.1)
+    # TensorFlow 2.16's leaves out bfloat16's: sums are the more exact.
+    if wire != "bfloat16" or not tf.__version__.startswith("2.16."):
+      self.assertLess((found[0] == plain).mean(), 0.1)
     np.testing.assert_allclose(found[0], plain, atol=8 * 4 * _UNITS[wire])
     for result in found:
       self.assertEqual(result.tobytes(), found[0].tobytes())
