@@ -86,8 +86,10 @@ class Guard:
       odd = self._looks_odd(results)
       if tf.executing_eagerly() and not odd:
         return plain
-      kept = self._look(odd, batch, sums)
-      in_sums = self._look_at_sums(odd, results)
+      count = finite_sums.Choice(*_COUNTS)  # Of replicas and sums alike.
+      kept = self._look(odd, batch, count if self.mode == "raise" else
+                        finite_sums.Choice(sums.kept, sums.nothing_kept))
+      in_sums = self._look_at_sums(odd, results, count)
       # A graph's text is of use only then.
       is_fatal, text, is_dropped, *totals = tf.cond(
           odd, lambda: self._conclude(kept, in_sums, sums, reduce_op),
@@ -130,15 +132,18 @@ class Guard:
     return tf.reduce_any(self.gather(odd) > 0)
 
   def _look(self, odd: tf.Tensor, batch: Sequence[Sequence[Any]],
-            sums: finite_sums.Sums) -> list[list[tf.Tensor]]:
+            look: finite_sums.Choice) -> list[list[tf.Tensor]]:
     """Looks at what each replica has, on its device, if something is odd.
+
+    Args:
+      odd: whether it is.
+      batch: what each has of each tensor.
+      look: (whether to, a replica's tensors) -> what is returned of it.
 
     Returns:
       For each replica how many elements of each tensor aren't finite and, if
       those are dropped, what it brings to the sums.
     """
-    look = finite_sums.Choice(*(
-        (sums.kept, sums.nothing_kept) if self.mode == "drop" else _COUNTS))
     kept = []
     for rank, place in enumerate(self.places):
       parts = [executor.as_tensor(finite_sums.dense_part(values[rank]), place)
@@ -147,12 +152,12 @@ class Guard:
         kept.append(look(tf.identity(odd), parts))
     return kept
 
-  def _look_at_sums(self, odd: tf.Tensor,
-                    results: Sequence[Sequence[Any]]) -> tf.Tensor:
+  def _look_at_sums(self, odd: tf.Tensor, results: Sequence[Sequence[Any]],
+                    count: finite_sums.Choice) -> tf.Tensor:
     """Returns how many elements of each sum aren't finite, if some are odd."""
     parts = [finite_sums.dense_part(there[0]) for there in results]
     with tf.device(devices.device_of(parts[0])):
-      counts, = finite_sums.Choice(*_COUNTS)(tf.identity(odd), parts)
+      counts, = count(tf.identity(odd), parts)
     return counts
 
   def _conclude(self, kept: Sequence[Sequence[tf.Tensor]], in_sums: tf.Tensor,
