@@ -46,6 +46,7 @@ def parse_all_reduce_spec(
     ValueError: if the form is wrong or an algorithm isn't registered.
   """
   parsed = spec_lib.parse(text, argument)
+  registry.all_reduce_algorithms()  # Loaded now, not in "auto"'s first step.
   for name in parsed.algorithms:
     try:
       registry.lookup(name)

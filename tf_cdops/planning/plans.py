@@ -125,7 +125,8 @@ def make_buckets(
   buckets = []
   largest = max((num_bytes or 0 for num_bytes in all_bytes), default=0)
   for pack, choice, balancer in packs:
-    total = buckets_lib.bytes_together([all_bytes[i] for i in pack])
+    total = all_bytes[pack[0]] if len(pack) == 1 else (
+        buckets_lib.bytes_together([all_bytes[i] for i in pack]))
     # A tensor whose shape isn't known travels unsharded.
     shards = 1 if total is None else choice.shards
     rotation = balancer.next(shards, largest if total is None else total)

@@ -134,13 +134,24 @@ def _traffic(intra: Algorithm, inter: Algorithm, length: int,
     for worker, owners in zip(members, ranks[:, inside.owners], strict=True):
       held[worker] = owners
   names, rows = group.places + group.hosts, []
-  hosts = _host_numbers(group.places, group.hosts)
+  hosts, beside = _host_numbers(group.places, group.hosts), set(group.hosts)
+  # Of parts of one length, after as many as there are workers roles come round;
+  # but where hosts are among the places, they have other numbers, and may be
+  # one and the same.
+  known: dict[tuple[int, int], tuple[traffic_lib.Phase, ...]] = {}
   for c, (peers, part) in enumerate(zip(np.transpose(held), inside.lengths,
                                         strict=True)):
-    across = inter.traffic(int(part), group.across(
-        [names[rank] for rank in peers.tolist()], group.rotation + c))
-    rows.append(tuple(p.mapped(np.concatenate([peers, hosts]))
-                      for p in across.phases))
+    places = [names[rank] for rank in peers.tolist()]
+    across, ranks = (group.across(places, group.rotation + c),
+                     np.concatenate([peers, hosts]))
+    if not beside.isdisjoint(places):
+      found = inter.traffic(int(part), across).phases
+      rows.append(tuple(p.mapped(ranks) for p in found))
+      continue
+    key = int(part), across.rotation % len(places)
+    if key not in known:
+      known[key] = inter.traffic(int(part), across).phases
+    rows.append(tuple(p.renamed(ranks) for p in known[key]))
   return Traffic(traffic_lib.side_by_side(down)
                  + traffic_lib.side_by_side(rows),
                  traffic_lib.side_by_side(up))

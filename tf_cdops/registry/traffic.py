@@ -67,6 +67,11 @@ class Phase:
     return dataclasses.replace(self, sources=self.targets,
                                targets=self.sources)
 
+  def renamed(self, ranks: np.ndarray) -> "Phase":
+    """Returns the same among other ranks, no two of which are the same."""
+    return Phase(self.steps, ranks[self.sources], ranks[self.targets],
+                 self.elements, self.hidden)
+
   def mapped(self, ranks: np.ndarray) -> "Phase":
     """Returns the same among other ranks; each row makes one of it."""
     sources, targets = ranks[..., self.sources], ranks[..., self.targets]
