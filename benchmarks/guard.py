@@ -3,10 +3,11 @@
     python -m benchmarks.guard [--rounds=30] [--parts=bare]
 
 A bare all-reduce of ResNet-50's gradients, and steps that train a small
-convolutional net, each with the guard and without, in turn, round by round; then
-what `ReplicaCheck(every=100)` takes of that training, after a hundred steps and
-as a callback of `fit` with a thousand. It writes GUARD.md and guard.json beside this file;
-parts that aren't measured anew stay there as they are.
+convolutional net, each with the guard and without, in turn, round by round;
+then what `ReplicaCheck(every=100)` takes of that training, after a hundred
+steps and as a callback of `fit` with a thousand. It writes GUARD.md and
+guard.json beside this file; parts that aren't measured anew stay there as they
+are.
 """
 
 import argparse
@@ -183,7 +184,7 @@ class _Timed(tf_cdops.ReplicaCheck):
 
 
 def fitting(trained: Training, devices: int) -> Cost:
-  """A thousand steps of `fit` with the callback, whose first check is traced."""
+  """A thousand steps of `fit` with the callback; the first check is traced."""
   model, batch = trained.model, _BATCH * devices
   model.compile(trained.optimizer,
                 tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True))
