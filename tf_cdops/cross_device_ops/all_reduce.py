@@ -182,10 +182,12 @@ class AllReduceCrossDeviceOps(guarded.GuardedCrossDeviceOps):
         how = "summed on one device"
       else:
         values = value.values
-        if any(isinstance(one, tf.IndexedSlices) for one in values):
+        is_sparse = any(map(sparse_lib.is_sparse, values))
+        if is_sparse:
           summed[i] = values = sparse_lib.prepare(values, topology.devices,
                                                   self._sparse)
-        if not any(isinstance(one, tf.IndexedSlices) for one in values):
+          is_sparse = any(map(sparse_lib.is_sparse, values))
+        if not is_sparse:
           batches[topology][i] = values
           continue
         result = tf_compat.mirrored(executor.gather_slices(
