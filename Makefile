@@ -71,6 +71,7 @@ campaign: $(VENV)/.dev  # Hours: thousands of steps of every spec, and faults.
 	done
 	$(VENV)/bin/python -m tests.fault_campaign
 	$(VENV)/bin/python -m tests.guard_campaign
+	$(VENV)/bin/python -m tests.timeline_campaign
 
 test-oldest: $(OLDEST)/.dev
 	$(OLDEST)/bin/python $(PYTEST)

@@ -207,7 +207,7 @@ class _Layout:
     shapes = tuple(tensor.shape for tensor in tensors)
     return cls(shapes, tuple(shape.num_elements() for shape in shapes))
 
-  @property
+  @functools.cached_property  # Each device asks, twice.
   def alike(self) -> bool:
     """Whether all have one shape: then they need no reshaping, nor copying out.
 

@@ -173,10 +173,10 @@ def size_of(replicas: Sequence[tf.Tensor]) -> planner.TensorSize:
   """Returns what a plan needs to know of a tensor that replicas have."""
   dtype, shape = replicas[0].dtype, replicas[0].shape
   count = shape.num_elements()
-  # A shape may be known on one device and not on another.
-  known = count is not None and all(
+  # In a graph, a shape may be known on one device and not on another.
+  known = count is not None and (tf.executing_eagerly() or all(
       tensor.shape == shape or tensor.shape.is_fully_defined()
-      for tensor in replicas)
+      for tensor in replicas))
   return planner.TensorSize(dtype.name, count * dtype.size if known else None)
 
 
