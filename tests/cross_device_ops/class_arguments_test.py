@@ -26,7 +26,7 @@ BAD_SPECS = (
     ({"xring": 1}, "must be a text"),
     (7, r"\(7\) must be a text"),
     (None, r"\(None\) must be a text"),
-    ("xring#0", r"shards of 'xring' \(0\) must be a whole number of at least"),
+    ("xring#0", r"shards of 'xring' \(0\) must be a whole number from 1 to"),
     ("xring#-2", r"shards of 'xring' \(-2\)"),
     ("xring#x", "'xring#x', which must be an algorithm's name, or the name"),
     ("xring#1.5", "'xring#1.5', which must be"),

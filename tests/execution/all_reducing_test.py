@@ -188,7 +188,7 @@ class BadArgumentsTest(parameterized.TestCase):
       tf_cdops.all_reduce(placed(1.0), reduce_op=reduce_op)
 
   @parameterized.parameters(
-      ("xring#0", r"shards of 'xring' \(0\) must be a whole number of at "),
+      ("xring#0", r"shards of 'xring' \(0\) must be a whole number from 1 "),
       (("xring", -1), r"shards of 'xring' \(-1\) must be a whole number"),
       (("xring", 1.5), r"shards of 'xring' \(1\.5\) must be a whole number"),
       ("xring#x", r"has 'xring#x', which must be an algorithm's name"),
