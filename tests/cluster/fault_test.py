@@ -113,6 +113,8 @@ _SCRIPT = """\
               {"worker": [first, dead]}, timeout=4.0)))
 
       os.kill(cluster.pid(1), signal.SIGSTOP)
+      # On a busy machine its other threads run on for a moment.
+      os.waitid(os.P_PID, cluster.pid(1), os.WSTOPPED | os.WNOWAIT)
       start = time.monotonic()
       tell(fault="stopped", raised=failure(
           lambda: tf_cdops.multi_worker_strategy(cluster, timeout=4.0)))
