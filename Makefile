@@ -11,8 +11,8 @@ OLDEST_TENSORFLOW = $(shell $(PYTHON) -c "import runpy; \
   print(runpy.run_path('tf_cdops/base/version.py')['TENSORFLOW_OLDEST'])")
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 # A file's tests share set-up and devices, so each file stays in one process. On
-# two cores half of them wait, for programs and for TensorFlow's threads: two took
-# 18 minutes, and four 11, in which some limits came near.
+# two cores half of them wait, for programs and for TensorFlow's threads. Two took
+# 18 minutes and four 11 to 13, with other work beside; three took 12 by themselves.
 PYTEST := -m pytest -n 3 --dist=loadfile
 # Steps of each algorithm, and of each pair.
 CAMPAIGN_STEPS := 5000
